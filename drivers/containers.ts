@@ -72,6 +72,8 @@ export interface FoundContainer {
   oom_killed: boolean
   /** Its host stopped it: it had written more than it may. */
   ended_by?: 'disk_full'
+  /** A quota holds it to what it may write outside its disks, and leaves no room: its writes there fail. */
+  layer_full?: boolean
   restart_count: number
   /** It ended again and again: its host restarts it, with longer pauses. */
   crash_looping?: boolean

@@ -76,6 +76,8 @@ export const ObservedInstance = z.strictObject({
   crash_looping: z.boolean(),
   /** A machine that runs, but stands still, since its host has no room for what it writes. */
   waits_for_room: z.boolean().default(false),
+  /** A running container whose writes outside its disks fail: it has written as much as it may. */
+  layer_full: z.boolean().default(false),
   started_at: z.iso.datetime().nullable(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
   /**

@@ -28,7 +28,7 @@ import {
 import { Ports, PortViews } from './ports.ts'
 
 const diskWords =
-  'What it may write outside its disks, in GiB; its host stops it with more (`disk_full` in its activity)'
+  'What it may write outside its disks, in GiB; with more, its writes fail or its host stops it (`disk_full` in its activity)'
 
 /** The fields that an update can change. */
 const changeable = {

@@ -83,7 +83,7 @@ export const creatable = {
 export const instanceView = {
   ...resourceView,
   status_reason: resourceView.status_reason.describe(
-    'Why the last operation failed. `crash_looping: …`: it ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `waits_for_room: …`: the disk of its host is full, so it stands still until there is room',
+    'Why the last operation failed. `crash_looping: …`: it ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `waits_for_room: …`: the disk of its host is full, so it stands still until there is room. `disk_full: …`: a container has written its `disk_gib` outside its disks, so its writes there fail',
   ),
   image: z.string(),
   image_digest: z.string().nullable(),

@@ -10,6 +10,7 @@ import type { CrashLoops } from './crash-loops.ts'
 import type { HostImages } from './host-images.ts'
 import type { HostLayers } from './host-layers.ts'
 import { pullImage } from './images.ts'
+import { holdLayer, isLayerFull } from './layer-quota.ts'
 import { readLogs } from './logs.ts'
 import { limitApplications } from './machine-limits.ts'
 import { isJoined, lookAtPause, pair, removeAny, stopPause, toFoundAlone, toFoundWith } from './pause.ts'
@@ -46,6 +47,8 @@ export interface DockerSettings {
   mostOpenFiles?: number
   /** Each container's share of the disk with the engine's files; null: unlimited. */
   io?: IoLimits | null
+  /** Whether the engine's quotas hold layers to `disk_gib`; see `hasLayerQuotas`. */
+  quotas?: boolean
   /** Whether deploy servers may have machines here, which are containers with more rights. */
   machines?: boolean
 }
@@ -70,6 +73,7 @@ export function makeDockerEngine({
   network = async () => null,
   mostOpenFiles = 1024,
   io = null,
+  quotas = false,
   machines = false,
 }: DockerSettings): ContainerEngine {
   const docker = new Docker(connection(dockerHost))
@@ -84,6 +88,7 @@ export function makeDockerEngine({
     withEnding({
       ...toFoundWith(info, isJoined(info) ? await pauseOf(info, signal) : null),
       ...loops?.see(info),
+      ...((await isLayerFull(info)) ? { layer_full: true } : {}),
     })
 
   return {
@@ -110,6 +115,7 @@ export function makeDockerEngine({
           network,
           mostOpenFiles,
           io,
+          quotas,
           onNetwork,
         }
         await loops?.leave(spec.id)
@@ -184,6 +190,7 @@ export function makeDockerEngine({
           await container.update({ NanoCpus, Memory, MemorySwap })
           throw error
         }
+        await holdLayer(info, size.disk_gib ?? null)
         await layers?.resize(id, size.disk_gib ?? null)
       }),
 

@@ -7,7 +7,7 @@ import type { FoundContainer } from '../containers.ts'
 import { nullIfMissing, publishText } from '../system/files.ts'
 import { connection } from './connection.ts'
 import { asking } from './errors.ts'
-import { layerBytes, ownPaths } from './layer-size.ts'
+import { layerBytes, type OwnFiles, ownFiles } from './layer-size.ts'
 import { labels, ours } from './spec.ts'
 
 // What containers may write outside their disks. The host measures it while they run, and keeps a record of each limit,
@@ -41,6 +41,11 @@ const gibibyte = 1024 ** 3
 /** Between two looks at one container, unless measuring takes long. */
 const leastMs = 5_000
 const mostMs = 60_000
+/**
+ * How often its limit a container may take whose layer a quota holds to it: one whose writes fail is not stopped for its
+ * empty files as well.
+ */
+const besideQuota = 2
 /** Measuring takes a tenth of one container's time at most. */
 const pausesPerLook = 10
 /** A record may be older than its container: a start writes it first. */
@@ -67,8 +72,8 @@ const LayerRecord = z.object({ limit_bytes: z.number(), full: z.boolean() })
 interface Turn {
   engine_id: string
   at: number
-  /** As `ownPaths` says; asked once, because each answer of the engine costs it milliseconds. */
-  paths?: string[] | null
+  /** As `ownFiles` says; asked once, because each answer of the engine costs it milliseconds. */
+  files?: OwnFiles | null
 }
 
 export async function openHostLayers({
@@ -134,12 +139,13 @@ export async function openHostLayers({
     const { id, engine_id } = found
     const began = Date.now()
     turn.at = began + mostMs // if it fails
-    if (turn.paths === undefined) turn.paths = await ownPaths(docker, engine_id)
-    const most = records.get(id)?.limit_bytes ?? 0
-    const bytes = await layerBytes(docker, found, turn.paths, most, signal)
+    if (turn.files === undefined) turn.files = await ownFiles(docker, engine_id)
+    const times = turn.files?.held ? besideQuota : 1
+    const most = (records.get(id)?.limit_bytes ?? 0) * times
+    const bytes = await layerBytes(docker, found, turn.files, most, signal)
     const record = records.get(id) // it may have another limit by now
     if (bytes === null || !record || turns.get(id) !== turn) return
-    const restBytes = record.limit_bytes - bytes
+    const restBytes = record.limit_bytes * times - bytes
     turn.at = Date.now() + nextLookMs({ restBytes, bytesPerSec, tookMs: Date.now() - began })
     if (restBytes >= 0) return
     turns.delete(id) // once it is started again, some seconds are left for removing files

@@ -1,19 +1,24 @@
 import { access } from 'node:fs/promises'
 import type Docker from 'dockerode'
-import type { ContainerInspectInfo } from 'dockerode'
 import type { FoundContainer } from '../containers.ts'
 import { threadsOf } from '../linux/cgroups.ts'
 import { bytesOf } from '../linux/file-usage.ts'
 import { unless } from './errors.ts'
+import { isHeld, layerOf } from './layer-quota.ts'
 
 /** The engine walks the layer itself, without lower priorities. */
 const engineWithinMs = 60_000
 
-/**
- * Where a container's own files are: its layer, the volumes that its image declares, and the three files that the engine
- * makes for it in its own folder. Null if this process does not see the layer, or if there is no such container.
- */
-export async function ownPaths(docker: Docker, engineId: string): Promise<string[] | null> {
+/** Where a container's own files are. */
+export interface OwnFiles {
+  /** Its layer, the volumes that its image declares, and the three files that the engine makes for it in its own folder. */
+  paths: string[]
+  /** Whether a quota holds the layer to the limit. */
+  held: boolean
+}
+
+/** Null if this process does not see the layer, or if there is no such container. */
+export async function ownFiles(docker: Docker, engineId: string): Promise<OwnFiles | null> {
   const info = await unless([404], docker.getContainer(engineId).inspect())
   const layer = info && layerOf(info)
   const isSeen =
@@ -24,27 +29,25 @@ export async function ownPaths(docker: Docker, engineId: string): Promise<string
     ))
   if (!info || !isSeen) return null
   const volumes = info.Mounts.flatMap(({ Type, Source }) => (Type === 'volume' ? [Source] : []))
-  return [layer, ...volumes, info.HostsPath, info.HostnamePath, info.ResolvConfPath].filter(Boolean)
+  const paths = [layer, ...volumes, info.HostsPath, info.HostnamePath, info.ResolvConfPath].filter(Boolean)
+  return { paths, held: await isHeld(info) }
 }
 
-/** Of overlay file systems. Others have no such folder, and the engine's image store of containerd does not tell it. */
-const layerOf = ({ GraphDriver }: ContainerInspectInfo): string | undefined =>
-  (GraphDriver?.Data as { UpperDir?: string } | null | undefined)?.UpperDir
-
 /**
- * What a container's own files take, or some number beyond the limit; null if it is gone. Without `paths`, the engine
+ * What a container's own files take, or some number beyond the limit; null if it is gone. Without `files`, the engine
  * says it, and leaves out volumes and deleted files.
  */
 export async function layerBytes(
   docker: Docker,
   { engine_id, pid }: FoundContainer,
-  paths: string[] | null,
+  files: OwnFiles | null,
   limitBytes: number,
   signal: AbortSignal,
 ): Promise<number | null> {
-  if (paths) {
+  if (files) {
     const threads = pid === null ? [] : await threadsOf(pid, engine_id)
     // The files of an overlay are the overlay's to those that have them open.
+    const { paths } = files
     return bytesOf({ paths, threads, besides: pid === null ? [] : [`/proc/${pid}/root`] }, limitBytes, signal)
   }
   const within = AbortSignal.any([signal, AbortSignal.timeout(engineWithinMs)])

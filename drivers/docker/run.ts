@@ -8,6 +8,7 @@ import { statusOf, unless, until, wordsOf } from './errors.ts'
 import { commandBegun } from './begun.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
+import { holdLayer, letGoLayer } from './layer-quota.ts'
 import { boundPorts } from './port-bindings.ts'
 import { clashingPort } from './ports.ts'
 import {
@@ -65,6 +66,7 @@ export interface Order {
   network: () => Promise<string | null>
   mostOpenFiles: number
   io: IoLimits | null
+  quotas: boolean
   /** Called before a container with a `network` starts, with the pid of a process in its namespace. */
   onNetwork: (pid: number) => Promise<void>
 }
@@ -187,6 +189,8 @@ async function create(
     return { Id: id }
   } catch (error) {
     if (statusOf(error) === 409) return madeByAnother(docker, order, error)
+    if (order.quotas && refusesQuotas(error))
+      return create(docker, hostPorts, { ...order, quotas: false }, avoid)
     if (/no command specified/i.test(wordsOf(error))) {
       const message = 'The image has no command of its own, and none was given'
       throw new CommandFailed('command_not_started', message, null, error)
@@ -194,6 +198,9 @@ async function create(
     throw error
   }
 }
+
+/** An engine without the rights to set quotas, although its file system has them. */
+const refusesQuotas = (error: unknown): boolean => /storage-opt/i.test(wordsOf(error))
 
 /** Waits for the container that another call is making: the engine reserves the name before it shows the container. */
 async function madeByAnother(
@@ -235,9 +242,16 @@ const hasEnded =
 
 async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
-  if (hasRun(info) && !info.State.Running) await container.update(startLimits(spec))
+  if (hasRun(info) && !info.State.Running) {
+    await container.update(startLimits(spec))
+    await letGoLayer(info)
+  }
   try {
-    await unless([304], container.start())
+    try {
+      await unless([304], container.start())
+    } finally {
+      await holdLayer(info, spec.disk_gib ?? null)
+    }
   } catch (error) {
     const status = statusOf(error)
     // The command was so short that the engine could not apply all of its settings. `watched` sees how it ended.

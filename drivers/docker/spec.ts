@@ -4,6 +4,7 @@ import type { ContainerCreateOptions, ContainerInspectInfo } from 'dockerode'
 import type { ContainerSpec, FoundContainer } from '../containers.ts'
 import { logLimits } from '../system/log-files.ts'
 import { type BoundPort, portKey } from '../system/host-ports.ts'
+import { layerQuota } from './layer-quota.ts'
 import { boundPorts, portOptions } from './port-bindings.ts'
 
 // Converts containers to and from the engine's format.
@@ -163,6 +164,8 @@ export interface Made {
   /** The most open files that the engine can give a process. */
   mostOpenFiles: number
   io: IoLimits | null
+  /** Whether quotas hold layers to `disk_gib`. */
+  quotas: boolean
   /** Whether it joins a pause container, which then carries host name, resolver and ports. */
   joined: boolean
   /** The engine's network mode; null for its default network. */
@@ -214,6 +217,7 @@ export function createOptions(made: Made, address: string): ContainerCreateOptio
         ReadOnly: read_only,
       })),
       ...confinement(made),
+      ...(made.quotas && spec.disk_gib ? layerQuota(spec.disk_gib) : {}),
       LogConfig: {
         Type: 'json-file',
         Config: { 'max-size': String(logs.fileBytes), 'max-file': String(logs.files) },

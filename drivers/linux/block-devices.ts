@@ -13,6 +13,10 @@ export interface IoLimits {
 export const numbersOf = async (disk: string): Promise<string> =>
   (await readFile(`/sys/class/block/${basename(disk)}/dev`, 'utf8')).trim()
 
+/** The kernel's numbers, `254:0`, as makedev(3) combines them. */
+export const numbersOfDevice = (dev: number): string =>
+  `${(dev >> 8) & 0xfff}:${(dev & 0xff) | ((dev >> 12) & 0xfff00)}`
+
 /**
  * The disk on which this path's file system is, as `/dev/…`: the whole disk of a partition, because only whole disks can
  * be limited. Null if the file system is not on one disk, or if the path is missing.
@@ -20,10 +24,7 @@ export const numbersOf = async (disk: string): Promise<string> =>
 export async function diskBelow(path: string): Promise<string | null> {
   const found = await stat(path).catch(() => null)
   if (!found) return null
-  // The kernel's numbers, as makedev(3) combines them.
-  const major = (found.dev >> 8) & 0xfff
-  const minor = (found.dev & 0xff) | ((found.dev >> 12) & 0xfff00)
-  const link = `/sys/dev/block/${major}:${minor}`
+  const link = `/sys/dev/block/${numbersOfDevice(found.dev)}`
   const device = await readlink(link).catch(() => null)
   if (device === null) return null
   const isPartition = await access(`${link}/partition`).then(

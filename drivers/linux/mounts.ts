@@ -1,6 +1,7 @@
-import { readdir, readFile, readlink } from 'node:fs/promises'
+import { readdir, readFile, readlink, stat } from 'node:fs/promises'
 import { EngineRefused, HostNotEquipped, InstanceNotFound } from '../errors.ts'
 import { DiskInUse } from '../disk-errors.ts'
+import { numbersOfDevice } from './block-devices.ts'
 import { processIds, run, stderrOf, until } from '../system/programs.ts'
 
 // Loop devices and their mounted file systems, on the host and in containers' mount namespaces.
@@ -28,6 +29,23 @@ export async function mountsOf(pid: number | 'self'): Promise<Mount[]> {
       const [, , device = '', , path = '', options = ''] = line.split(' ')
       return { device, path: unescape(path), read_only: options.split(',').includes('ro') }
     })
+}
+
+/** The file system of a path: its type, its own options, and where it is mounted. Null if the path is missing. */
+export async function fileSystemOf(
+  path: string,
+): Promise<{ type: string; options: string[]; path: string } | null> {
+  const found = await stat(path).catch(() => null)
+  if (!found) return null
+  const device = numbersOfDevice(found.dev)
+  for (const line of (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')) {
+    const [, , itsDevice, , mountPath = ''] = line.split(' ')
+    const [type = '', , options = ''] = line.slice(line.indexOf(' - ') + 3).split(' ')
+    const its = unescape(mountPath)
+    const isAbove = its === '/' || path === its || path.startsWith(`${its}/`)
+    if (itsDevice === device && isAbove) return { type, options: options.split(','), path: its }
+  }
+  return null
 }
 
 /** The kernel escapes blanks and some other characters as `\040`. */

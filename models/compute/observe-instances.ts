@@ -10,7 +10,7 @@ import { countRepair, isRepairing, repairsAtOnce, rowOf } from './repairs.ts'
 import { observer } from './observer.ts'
 import { markReachable } from './reachability.ts'
 import { NoCapacity, resize, shrink, strangersOn } from './reservations.ts'
-import { roomReason } from './waits-for-room.ts'
+import { roomlessAs, roomlessBy } from './waits-for-room.ts'
 
 // A report may be older than the end of an operation. A record that changed after the report was begun, or less than
 // this before, is left to the next report, 10 s later.
@@ -88,23 +88,17 @@ async function recordRunning(one: Instance, seen: ObservedInstance): Promise<voi
   const { instance, kind } = one
   const was = healthOf(instance)
   const loop = loopOf(one, seen)
-  const room = roomOf(one, seen)
+  // A loop's reason comes first; the next report tells of room.
+  const room = loop || seen.crash_looping ? null : roomOf(one, seen)
   const same = instance.started_at?.toISOString() === started_at && was === health && !loop && !room
   if (same && instance.restart_count === restart_count) return
-  const recorded = await record(one, { restart_count, health, started_at, ...loop, ...room })
+  const reason = room ? { status_reason: room.status_reason } : {}
+  const recorded = await record(one, { restart_count, health, started_at, ...loop, ...reason })
   if (recorded && health === 'unhealthy' && was !== health)
     await note(instance, 'unhealthy', `The ${kind.title} fails its health check`, seen)
   if (recorded && health === 'healthy' && was === 'unhealthy')
     await note(instance, 'healthy', `The ${kind.title} passes its health check again`, seen)
-  if (recorded && room?.status_reason)
-    await note(
-      instance,
-      'waits_for_room',
-      `The ${kind.title} stands still: the disk of its host is full`,
-      seen,
-    )
-  else if (recorded && room)
-    await note(instance, 'went_on', `The ${kind.title} goes on: its host has room again`, seen)
+  if (recorded && room) await note(instance, room.entry, room.message, seen)
   if (restart_count > instance.restart_count) {
     const message = `The ${kind.title} ended, and its restart policy started it again`
     await note(instance, 'restarted', message, seen)
@@ -130,11 +124,13 @@ function loopOf({ instance, kind }: Instance, seen: ObservedInstance): object | 
   return status_reason === instance.status_reason ? null : { status_reason, exit_code }
 }
 
-/** What changes in the record when a machine begins or ends to wait for room; null: nothing. */
-function roomOf({ instance, kind }: Instance, { waits_for_room }: ObservedInstance) {
-  const reason = roomReason(kind.title)
-  if (waits_for_room === (instance.status_reason === reason)) return null
-  return { status_reason: waits_for_room ? reason : null }
+/** What is told when an instance begins or ends to be without room; null: nothing. */
+function roomOf({ instance, kind }: Instance, seen: ObservedInstance) {
+  const was = roomlessBy(kind.title, instance.status_reason)
+  const is = roomlessAs(kind.title, seen)
+  if (was?.reason === is?.reason) return null
+  if (is) return { entry: is.entry, message: is.message, status_reason: is.reason }
+  return { entry: 'went_on', message: was?.after ?? '', status_reason: null }
 }
 
 /** `none` for a kind without health checks. */

@@ -105,6 +105,33 @@ test('a microVM that stands still, since its host’s disk is full, says so unti
   ])
 })
 
+test('a container whose writes outside its disks fail says so until it has room, unless it ends again and again', async () => {
+  const { id, report, get, activity } = await reported()
+  const { started_at } = await get()
+  const seen = { state: 'running', exit_code: null, oom_killed: false, restart_count: 0 }
+  const more = { layer_full: true, health: 'none', ended_by: null, started_at }
+  const told = (crash_looping: boolean) =>
+    report([{ id, kind: 'container', ...seen, ...more, crash_looping }], 0)
+  for (const [looping, reason] of [
+    [true, /^crash_looping: /],
+    [false, /^disk_full: /],
+  ] as const) {
+    await told(looping)
+    expect(await get()).toMatchObject({ status: 'running', status_reason: expect.stringMatching(reason) })
+    // Its host says otherwise.
+    await eventually(async () => (await get())['status_reason'] === null)
+    await settled(get)
+  }
+  expect(await activity()).toMatchObject([
+    { kind: 'created' },
+    {
+      kind: 'disk_full',
+      message: 'Writes of the container outside its disks fail: it has written its disk_gib',
+    },
+    { kind: 'went_on', message: 'The container has room again for what it writes outside its disks' },
+  ])
+})
+
 const openRepairs = (tenant_id: string) => Operation.countDocuments({ tenant_id, verb: 'repair', open: true })
 
 test('a tenant whose containers end again and again has four repaired at a time, and holds up nobody else’s', async () => {

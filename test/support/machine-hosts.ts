@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readdir, rm, truncate, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect } from '@jest/globals'
-import { readSettings, stateFolder } from '../../config.ts'
+import { readSettings } from '../../config.ts'
 import type { LogFiles } from '../../drivers/log-files.ts'
 import type { FoundMachine, MachineEngine, MachineSpec, MachineTransfers } from '../../drivers/machines.ts'
 import type { QemuSettings } from '../../drivers/qemu/host.ts'
@@ -15,6 +15,7 @@ import { newId } from '../../lib/ids.ts'
 import { asRoot } from './as-root.ts'
 import { testTenant } from './containers.ts'
 import { eventually } from './eventually.ts'
+import { guest } from './guest-files.ts'
 import { layout } from './stack.ts'
 
 // A host with machines, and helpers for the driver's tests.
@@ -23,9 +24,6 @@ export let settings: QemuSettings
 type Machines = MachineEngine & MachineTransfers & { files: LogFiles }
 
 export let machines: Machines
-
-/** The output of images/guest/build. */
-export const guest = join(process.env['KEELSON_TOOLS'] ?? resolve(stateFolder(), 'tools'), 'guest')
 
 /** Ends the worker and starts the next one, with the files of another build of the guest if there is one. */
 export async function anotherWorker(built: string = settings.guest): Promise<void> {

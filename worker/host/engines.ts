@@ -6,6 +6,7 @@ import type { MayAsk } from '../../drivers/containers.ts'
 import { type HostImages, makeHostImages } from '../../drivers/docker/host-images.ts'
 import { openCrashLoops } from '../../drivers/docker/crash-loops.ts'
 import { openHostLayers } from '../../drivers/docker/host-layers.ts'
+import { hasLayerQuotas } from '../../drivers/docker/layer-quota.ts'
 import { ioLimits } from './io-limits.ts'
 import { logFolder, makeDockerLogFiles } from '../../drivers/docker/log-files.ts'
 import { type InstanceEngine, joinEngines, joinLogFiles } from '../../drivers/instances.ts'
@@ -140,6 +141,7 @@ export async function openEngines(
     network,
     mostOpenFiles: await mostOpenFiles(),
     io,
+    quotas: await hasLayerQuotas(dockerHost),
     machines: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
   })
   const archiving = archives ? { backlogMib, beforeRemoval: logs.shipAll } : null

@@ -6,6 +6,7 @@ import { readSettings } from '../../../config.ts'
 import type { ContainerEngine, ContainerSpec } from '../../../drivers/containers.ts'
 import { makeDockerEngine } from '../../../drivers/docker/engine.ts'
 import { openHostLayers } from '../../../drivers/docker/host-layers.ts'
+import { hasLayerQuotas } from '../../../drivers/docker/layer-quota.ts'
 import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
 import { newId } from '../../../lib/ids.ts'
 import { makeLogger } from '../../../lib/log.ts'
@@ -36,10 +37,10 @@ afterEach(async () => {
 afterAll(() => rm(folder, { recursive: true }))
 
 /** The part of a host that runs containers and measures them. */
-async function host(): Promise<{ engine: ContainerEngine; close: () => Promise<void> }> {
+async function host(quotas = false): Promise<{ engine: ContainerEngine; close: () => Promise<void> }> {
   const layers = await openHostLayers({ hostId, dockerHost, folder, bytesPerSec: null })
   const ports = makeHostPorts({ address: '127.0.0.1', range: testPorts })
-  const engine = makeDockerEngine({ hostId, dockerHost, ports, layers })
+  const engine = makeDockerEngine({ hostId, dockerHost, ports, layers, quotas })
   const log = makeLogger('host', 'fatal')
   const seen = observeInstances(engine, log)
   const ending = new AbortController()
@@ -84,6 +85,14 @@ test('a container that writes too much is stopped for good, and starts again wit
   await eventually(async () => (await engine.find(spec.id))?.ended_by)
   await engine.remove(spec.id)
   expect(await readdir(folder)).toEqual([])
+})
+
+const testRefusal = (await hasLayerQuotas(dockerHost)) ? test.skip : test
+testRefusal('an engine that refuses quotas runs the container, which is measured', async () => {
+  const { engine } = await host(true)
+  const spec = shell(`${fill('/filled')}; sleep 600`, { disk_gib })
+  await engine.run(spec, {}, newId())
+  expect(await eventually(async () => (await engine.find(spec.id))?.ended_by)).toBe('disk_full')
 })
 
 test('whatever a container writes outside its disks counts, wherever it hides, and nothing else', async () => {

@@ -29,6 +29,7 @@ const made = (over: Partial<ContainerSpec>, network: string | null): Made => ({
   logBacklogMib: 0,
   mostOpenFiles: 1024,
   io: null,
+  quotas: false,
   joined: false,
   network,
 })

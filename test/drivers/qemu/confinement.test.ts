@@ -4,7 +4,8 @@ import { expect, test } from '@jest/globals'
 import { confine, userOf } from '../../../drivers/system/confinement.ts'
 import { makeMachinePlaces } from '../../../drivers/qemu/places.ts'
 import { run } from '../../../drivers/system/programs.ts'
-import { guest, machines, machineSpec, settings, start, withMachines } from '../../support/machine-hosts.ts'
+import { guest } from '../../support/guest-files.ts'
+import { machines, machineSpec, settings, start, withMachines } from '../../support/machine-hosts.ts'
 
 // What a guest that breaks QEMU finds. It cannot be broken here, so another program stands in its place.
 

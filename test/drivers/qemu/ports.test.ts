@@ -9,7 +9,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { run } from '../../../drivers/system/programs.ts'
 import { asRoot } from '../../support/as-root.ts'
 import { eventually } from '../../support/eventually.ts'
-import { guest } from '../../support/machine-hosts.ts'
+import { guest } from '../../support/guest-files.ts'
 import { layout } from '../../support/stack.ts'
 
 // The port helper alone, with a namespace in which a program acts as the machine.

@@ -8,10 +8,10 @@ import { newId } from '../../../lib/ids.ts'
 import { testDrawn } from '../../support/drawn.ts'
 import { isLong } from '../../support/long.ts'
 import { eventually } from '../../support/eventually.ts'
+import { guest } from '../../support/guest-files.ts'
 import {
   anotherWorker,
   clockOff,
-  guest,
   inMachine,
   linesOf,
   machines,
