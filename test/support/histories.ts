@@ -1,4 +1,4 @@
-import type { Client } from '@temporalio/client'
+import { Client, Connection } from '@temporalio/client'
 import type { Payload } from '@temporalio/common'
 import type { EncryptingCodec } from '../../lib/payload-codec.ts'
 import type proto from '@temporalio/proto'
@@ -12,6 +12,29 @@ export async function decodedHistory(temporal: Client, workflowId: string): Prom
   const history = (await temporal.workflow.getHandle(workflowId).fetchHistory()) as History
   decode(history, platformCodec(stackSettings()))
   return history
+}
+
+/** What a workflow waits for on hosts and workers: the attempts of each step and its last failure. For a test's own failure. */
+export async function pendingSteps(workflowId: string): Promise<string> {
+  const settings = stackSettings()
+  const connection = await Connection.connect({ address: settings.KEELSON_TEMPORAL_ADDRESS })
+  try {
+    const temporal = new Client({ connection, namespace: settings.KEELSON_TEMPORAL_NAMESPACE })
+    const { raw } = await temporal.workflow.getHandle(workflowId).describe()
+    const pending = raw.pendingActivities ?? []
+    decode(pending, platformCodec(settings))
+    return JSON.stringify(
+      pending.map(({ activityType, attempt, lastFailure }) => ({
+        step: activityType?.name,
+        attempt,
+        message: lastFailure?.message,
+        stack: lastFailure?.stackTrace,
+        cause: lastFailure?.cause?.message,
+      })),
+    )
+  } finally {
+    await connection.close()
+  }
 }
 
 /** What a search of a decoded history must read: its JSON has the payloads in base64, in which no word is found. */

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Answer, Json } from './ask.ts'
 import type { Caller } from './caller.ts'
+import { pendingSteps } from '../histories.ts'
 
 export interface OperationBody extends Json {
   id: string
@@ -42,8 +43,12 @@ export class Operation {
       if (body && body.state !== 'pending' && body.state !== 'running') return body
       if (answer && answer.status !== 200 && answer.status !== 503)
         throw new Error(`${this.path} -> ${answer.status} ${JSON.stringify(answer.body)}`)
-      if (Date.now() > deadline)
-        throw new Error(`${this.path} has not ended in ${withinMs} ms: ${JSON.stringify(answer?.body)}`)
+      if (Date.now() > deadline) {
+        const pending = body && (await pendingSteps(body.workflow_id).catch(String))
+        throw new Error(
+          `${this.path} has not ended in ${withinMs} ms: ${JSON.stringify(answer?.body)}; it waits for ${pending}`,
+        )
+      }
       if (!body) await delay(100)
     }
   }
