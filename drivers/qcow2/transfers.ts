@@ -178,6 +178,8 @@ const sentName = (snapshot: string | null): string => (snapshot === null ? 'disk
 const keyFile = (place: Place): string => join(place.tls, 'key')
 
 async function writeKey(place: Place, key: string): Promise<string> {
+  // Machines pass through the folders above it, which this may be the first to make.
+  await mkdir(place.run, { recursive: true })
   await mkdir(place.tls, { recursive: true, mode: 0o700 })
   await writeFile(keyFile(place), key, { mode: 0o600 })
   return key

@@ -1,5 +1,8 @@
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
-import { kernelTraces } from '../../support/disk-hosts.ts'
+import { newId } from '../../../lib/ids.ts'
+import { diskHost, kernelTraces } from '../../support/disk-hosts.ts'
 import { newDisk, written, imageOf, run, gibibyte, here, there, withHosts } from '../../support/disk-tests.ts'
 import { eventually } from '../../support/eventually.ts'
 
@@ -22,6 +25,16 @@ withHosts('disk transfers', () => {
       await here.disks.stopServing(id)
       await run('qemu-img', ['compare', imageOf(id), imageOf(id, there)])
       expect(await there.disks.pull(id, await here.disks.serve(id, 60))).toMatchObject({ state: 'detached' })
+    })
+
+    test('may be the first work with disks after a boot: machines pass through the folders that it makes', async () => {
+      const { disks, settings } = await diskHost()
+      const id = newId()
+      await disks.create({ id, size_gib: 1 })
+      await disks.serve(id, 60)
+      for (const folder of [settings.run, join(settings.run, id)])
+        expect((await stat(folder)).mode & 0o011).toBe(0o011)
+      await disks.stopServing(id)
     })
 
     test('takes no image from another host that refers to files of this one', async () => {
