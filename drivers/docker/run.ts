@@ -238,7 +238,7 @@ const ranMs = ({ State }: ContainerInspectInfo): number =>
 
 /** What the engine says if the process has ended in the middle of a call. */
 const hasEnded =
-  /no such process|stopped (process|container)|has stopped|process (has )?already (finished|exited)/i
+  /no such process|stopped (process|container)|has stopped|not running|process (has )?already (finished|exited)/i
 
 async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(info.Id)
@@ -338,11 +338,24 @@ async function withdrawPause(
   else await removeAny(docker, pause.Id)
 }
 
+/** Changes a container. The engine refuses to change one that has ended until it has noted the end. */
+async function onceEndIsNoted(change: () => Promise<unknown>): Promise<void> {
+  const deadline = performance.now() + endToldWithinMs
+  for (;;)
+    try {
+      await change()
+      return
+    } catch (error) {
+      if (!hasEnded.test(wordsOf(error)) || performance.now() > deadline) throw error
+      await delay(lookEveryMs)
+    }
+}
+
 /** Stops the container and keeps the engine from starting it again, even when the engine restarts. */
 export async function stopForGood(docker: Docker, engineId: string, graceSec: number, signal?: AbortSignal) {
   const container = docker.getContainer(engineId)
   // With `on-failure`, an engine that starts would restart a container that was stopped by a signal.
-  await unless([404], container.update(restartPolicy('never')))
+  await onceEndIsNoted(() => unless([404], container.update(restartPolicy('never'))))
   const options = { t: graceSec, ...(signal ? { abortSignal: signal } : {}) }
   await unless([304, 404], container.stop(options))
 }
