@@ -11,7 +11,7 @@ import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
-import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { hasEngines, makeDatabaseImages, writtenTypes } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
@@ -20,13 +20,6 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 // Backups of databases on one deploy server, on engines that can be had here (test/support/database-images.ts).
 
 const describeEngines = hasEngines ? describe : describe.skip
-const types: Written[] = [
-  'redis',
-  'postgresql',
-  'mariadb',
-  'mongodb',
-  ...(hasClickHouse ? (['clickhouse'] as const) : []),
-]
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -67,7 +60,7 @@ const told = (kind: string, text: string) =>
 const remove = async (id: string) => (await databases.delete(id)).operation.success()
 
 describeEngines('a backup', () => {
-  test.each(sampled(types, 1))(
+  test.each(sampled(writtenTypes, 1))(
     'of %s is restored and compared, and restores the database after its rows and its volume are gone',
     async (type) => {
       await makeDatabaseImages(type)
@@ -230,7 +223,7 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
-  test.each(sampled(types, 1))(
+  test.each(sampled(writtenTypes, 1))(
     'of %s is made at the times of its schedule, which keeps the newest; a missed one is told',
     async (type) => {
       await makeDatabaseImages(type)

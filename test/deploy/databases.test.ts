@@ -6,7 +6,7 @@ import { writeTo } from '../support/acknowledged.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { inPostgresql, insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
-import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { hasClickHouse, hasEngines, makeDatabaseImages, writtenTypes } from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { askOutside, askPlainly } from '../support/public-clients.ts'
@@ -19,13 +19,6 @@ const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]
 
 const describeEngines = hasEngines ? describe : describe.skip
 
-const types: Written[] = [
-  'redis',
-  'postgresql',
-  'mariadb',
-  'mongodb',
-  ...(hasClickHouse ? (['clickhouse'] as const) : []),
-]
 /** The protocols of these engines begin without TLS, and the client asks for it: the engine ends it itself. */
 const endsTls = (type: Written) => type === 'postgresql' || type === 'mariadb'
 
@@ -50,7 +43,7 @@ async function outsideOf() {
 }
 
 describeEngines('a database', () => {
-  test.each(sampled(types, 2))(
+  test.each(sampled(writtenTypes, 2))(
     'of %s keeps its rows when it restarts, and when it stops and starts',
     async (type) => {
       await makeDatabaseImages(type)
@@ -76,7 +69,7 @@ describeEngines('a database', () => {
     },
   )
 
-  test.each(sampled(types, 1))(
+  test.each(sampled(writtenTypes, 1))(
     'of %s restarts under load without the loss of an acknowledged write',
     async (type) => {
       await makeDatabaseImages(type)
@@ -92,7 +85,7 @@ describeEngines('a database', () => {
     },
   )
 
-  test.each(sampled(types, 1))(
+  test.each(sampled(writtenTypes, 1))(
     'of %s keeps the files of a storage that was added when it restarts',
     async (type) => {
       await makeDatabaseImages(type)
@@ -259,9 +252,9 @@ describeEngines('a database', () => {
   })
 
   test.each([
-    ...sampled(types.filter(endsTls), 1),
+    ...sampled(writtenTypes.filter(endsTls), 1),
     ...sampled(
-      types.filter((type) => !endsTls(type)),
+      writtenTypes.filter((type) => !endsTls(type)),
       1,
     ),
   ])(

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import type { ArchiveEntry } from './archives.ts'
 import { copiesOf, filesBelow, image, librariesOf, nodeOfThis } from './base-images.ts'
 import { docker } from './containers.ts'
+import type { Written } from './database-insides.ts'
 
 // Stand-ins for the public images of databases: Debian's own engines, which script/bootstrap --tests has unpacked. They take
 // the variables, the arguments and the paths of the public images, and carry the tags of the versions in the catalogue, but
@@ -14,6 +15,14 @@ const root = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'engines')
 export const hasEngines = existsSync(root)
 /** Not every Debian has it. */
 export const hasClickHouse = existsSync(join(root, 'usr/sbin/clickhouse-server'))
+/** The types of databases of which an image can be made here. */
+export const writtenTypes: Written[] = [
+  'redis',
+  'postgresql',
+  'mariadb',
+  'mongodb',
+  ...(hasClickHouse ? (['clickhouse'] as const) : []),
+]
 
 const allBelow = async (folder: string): Promise<string[]> =>
   (await readdir(join(root, folder), { recursive: true, withFileTypes: true }))

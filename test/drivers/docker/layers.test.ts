@@ -87,6 +87,7 @@ test('a container that writes too much is stopped for good, and starts again wit
   expect(await readdir(folder)).toEqual([])
 })
 
+// An engine with quotas refuses none: quotas.test.ts has one.
 const testRefusal = (await hasLayerQuotas(dockerHost)) ? test.skip : test
 testRefusal('an engine that refuses quotas runs the container, which is measured', async () => {
   const { engine } = await host(true)

@@ -11,7 +11,7 @@ import { newId } from '../../../lib/ids.ts'
 // What the guest of xfs-guest.ts runs: containers that write more than they may, on an engine with quotas and on one
 // without. Prints what became of them, for a test outside.
 
-/** For whoever reads why the guest gave no result. */
+/** The log of the guest, which the test shows if there is no result. */
 const began = performance.now()
 const say = (words: string): void =>
   console.log(`${Math.round((performance.now() - began) / 1000)} s: ${words}`)
