@@ -134,3 +134,23 @@ make_pgvector() {
   fi
   exec {lock}>&-
 }
+
+# The packages of images/machine/Dockerfile as one file, where no registry has their base.
+machine_root_version() { sha256sum images/machine/Dockerfile | cut -c1-32; }
+machine_root_is_there() { pinned machine "$(machine_root_version)"; }
+make_machine_root() {
+  local new=$tools/.new-machine packages lock
+  # Several state folders share the tools. Not the lock of bootstrap, which runs script/images.
+  exec {lock}>"$tools/.machine-lock"
+  flock "$lock"
+  if ! machine_root_is_there; then
+    packages=$(sed -n 's/.*install -y --no-install-recommends \([^\\]*\).*/\1/p' images/machine/Dockerfile | tr -s ' ' , | sed 's/,$//')
+    rm -rf "$new"
+    mkdir -p "$new"
+    mmdebstrap --quiet --variant=minbase --include="$packages" --aptopt='APT::Install-Recommends "false"' --dpkgopt=force-unsafe-io \
+      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin; sed -i /force-unsafe-io/d "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap' bookworm "$new/rootfs.tar" "$(debian_mirror)"
+    keep "$new" machine "$(machine_root_version)"
+  fi
+  exec {lock}>&-
+}
