@@ -47,7 +47,12 @@ export const Given = z.object({
 export type Given = z.infer<typeof Given>
 
 /** What an attempt of a node gets; `done`: an earlier attempt has ended the node, and its answer was lost. */
-export const Begun = z.object({ done: NodeAnswer.nullable(), ...Given.shape })
+export const Begun = z.object({
+  done: NodeAnswer.nullable(),
+  ...Given.shape,
+  /** The run is the retry of another, of which it may take nodes over. */
+  retries: z.boolean().optional(),
+})
 export type Begun = z.infer<typeof Begun>
 
 /** A value as JSON: a text, so that nobody on its way reads it. */

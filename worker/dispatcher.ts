@@ -4,6 +4,7 @@ import { runWorkflowId } from '../lib/operation-workflows.ts'
 import type { Logger } from '../lib/log.ts'
 import { Problem } from '../lib/problem.ts'
 import { findUntoldDecisions, markDecisionTold } from '../models/ai/decisions.ts'
+import { endRun } from '../models/ai/run-ends.ts'
 import * as runs from '../models/ai/runs.ts'
 import { takeLeftInLines, waitsInLine } from '../models/operation-lines.ts'
 import * as dispatch from '../models/operation-dispatch.ts'
@@ -60,7 +61,7 @@ const runKind: Kind<runs.RunSummary> = {
   start: startRun,
   async fail(run) {
     const error = { code: 'internal', message: endedInside, node: null }
-    await runs.endRun(run, { status: 'failed', error })
+    await endRun(run, { status: 'failed', error })
   },
   waits: async () => false,
 }

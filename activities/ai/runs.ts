@@ -6,14 +6,8 @@ import { mapAtOnce } from '../../lib/queue.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { lookAtCanary } from '../../models/ai/canary-looks.ts'
 import { lookAtRow, settleNode, skipNodes, specOfRun } from '../../models/ai/run-node-ends.ts'
-import {
-  beginRun,
-  endRun,
-  openRunsOf,
-  type RunEnding,
-  type RunSummary,
-  runsEndedBy,
-} from '../../models/ai/runs.ts'
+import { endRun, type RunEnding } from '../../models/ai/run-ends.ts'
+import { beginRun, findRun, openRunsOf, type RunSummary, runsEndedBy } from '../../models/ai/runs.ts'
 import type { Client } from '@temporalio/client'
 import { cancelOperation } from '../../workflows/starters.ts'
 import { type Ended, standingOf } from '../operations.ts'
@@ -86,9 +80,13 @@ export const makeAiRunActivities = ({ client, log }: { client: Client; log: Logg
     error: { code: string; message: string } | null,
   ): Promise<NodeEnd> => settleNode(run, node, status, error),
 
-  async endAiRun(run: Run, end: RunEnding): Promise<void> {
+  /** Returns how the run has ended if that was before: with its last node, or with its deployment. */
+  async endAiRun(run: Run, end: RunEnding): Promise<Ended | null> {
     const ended = await endRun(run, end)
-    if (ended) await lookAfter(ended, log)
+    const before = ended ? null : await findRun(run)
+    const its = ended ?? before
+    if (its) await lookAfter(its, log)
+    return before && { state: before.status as Ended['state'], code: before.error?.code ?? null }
   },
 })
 

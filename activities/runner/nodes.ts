@@ -13,7 +13,8 @@ import {
   type Turn,
 } from '../../lib/runner-protocol.ts'
 import { makeCaller } from './workflow-calls.ts'
-import { outcomeOf } from './kinds.ts'
+import { type Ahead, goAhead, knownAhead } from './ahead.ts'
+import { outcomeOf, type Task } from './kinds.ts'
 import { NodeFault, timedOut, withoutQuotes } from './node-faults.ts'
 import { jsonAt, type RunnerWork } from './work.ts'
 
@@ -38,12 +39,13 @@ export function makeNodesOnRunner(work: RunnerWork) {
     signal: AbortSignal,
   ): Promise<NodeAnswer> {
     let begun: Begun | null = null
+    let ahead = null as Ahead | null // TypeScript would take it for null in the loop
+    askEarly(run, nodes[0]?.node, signal)
     for (const [passed, { node: name, within_sec }] of nodes.entries()) {
       begun ??= await api.beginNode(run, name, attempt, signal)
       if (begun.done) return { ...begun.done, passed }
-      const task = { run, name, attempt, begun }
-      const sec = Math.min(within_sec, ownSec(work.spec.nodes[name]))
-      const end = await within(sec, signal, (its) => outcomeOf(work, { ...task, signal: its }))
+      const task: Task = { run, name, attempt, begun, signal }
+      const end: Ended = await (ahead?.end ?? outcomeWithin(work, task, within_sec))
       if (end.status !== 'succeeded') {
         await tokens.sent(run) // they come before the node's end
         await api.endNode(run, name, attempt, end, signal)
@@ -55,13 +57,42 @@ export function makeNodesOnRunner(work: RunnerWork) {
       if (end.case === null && following) next = { node: following.node }
       else if (end.case === null && output) next = await outputAfter(begun, name, end.output)
       const said = { case: end.case, output: end.output, tokens: await tokens.take(run, name), next }
-      const turned = await api.turnNode(run, name, attempt, said, signal)
+      ahead = end.case === null && following ? startAhead(task, end.output, following) : null
+      const turned = await api.turnNode(run, name, attempt, said, signal).catch((error: unknown) => {
+        ahead?.stop()
+        throw error
+      })
+      if (turned.begun?.done === null) ahead?.confirm()
+      else ahead?.stop()
       if (turned.begun && !following) await giveOutput(run, turned.begun, signal)
       if (!turned.begun || !following)
         return { ...answerOf(end), passed, ...(turned.begun || turned.output ? { output: true } : {}) }
       begun = turned.begun
     }
     throw new Error('a row without nodes')
+  }
+
+  const outcomeWithin = (its: RunnerWork, task: Task, within_sec: number): Promise<Ended> => {
+    const sec = Math.min(within_sec, ownSec(work.spec.nodes[task.name]))
+    return within(sec, task.signal, (signal) => outcomeOf(its, { ...task, signal }))
+  }
+
+  /** Starts the node after one with this output. Null: it waits for the API. */
+  function startAhead(
+    task: Task,
+    output: string,
+    { node: name, within_sec }: NodesInARow['nodes'][number],
+  ): Ahead | null {
+    const begun = knownAhead(work, name, task, output)
+    const carry = (its: RunnerWork, signal: AbortSignal): Promise<Ended> =>
+      outcomeWithin(its, { ...task, name, begun: begun ?? task.begun, signal }, within_sec)
+    return begun && goAhead(work, task.signal, carry)
+  }
+
+  /** Asks for a node's token while the node begins. If it is refused, the node hears of it when it asks itself. */
+  function askEarly(run: string, name: string | undefined, signal: AbortSignal): void {
+    const node = name === undefined ? undefined : work.spec.nodes[name]
+    if (node?.kind === 'llm') api.modelGrant(run, node.model, signal).catch(() => {})
   }
 
   /** The run's output after the last node, if all that it names is at hand, and it is small. */

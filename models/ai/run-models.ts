@@ -3,6 +3,7 @@ import { NotFound } from '../../lib/problem.ts'
 import type { ModelGrant } from '../../lib/runner-protocol.ts'
 import type { ProviderName } from '../connectors/catalogue.ts'
 import { Connector } from '../connectors/connectors.ts'
+import { LlmCall } from '../llm/calls.ts'
 import { closeLedger, ledgerOf } from '../llm/ledgers.ts'
 import { type ModelUsage, usageByNode } from '../llm/node-usage.ts'
 import { issueToken } from '../llm/tokens.ts'
@@ -41,6 +42,10 @@ export async function grantModel(runner: RunnerOf, run_id: string, alias: string
   })
   return { token, provider: connector.provider }
 }
+
+/** Whether all that the run's nodes have called is counted. */
+export const callsAreSettled = async ({ tenant_id, _id: purpose_id }: Run): Promise<boolean> =>
+  (await LlmCall.exists({ tenant_id, purpose_id, node: { $type: 'string' }, settled: false })) === null
 
 /** Ends the run's tokens. Calls that are under way go on. */
 export const endModelCalls = (run: Run): Promise<void> => closeLedger(run.tenant_id, purposeOf(run))

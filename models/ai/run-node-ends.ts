@@ -3,7 +3,7 @@ import { NotFound } from '../../lib/problem.ts'
 import type { NodeEnd } from '../../lib/runner-protocol.ts'
 import { AiRunNode, type AiRunNodeDocument, openNodeStates, runNodeId } from './run-node-records.ts'
 import { markedError } from './run-redaction.ts'
-import type { AiRunDocument } from './runs.ts'
+import { AiRun, type AiRunDocument } from './runs.ts'
 import { knownVersion } from './versions.ts'
 
 // What the run's workflow, and those who look at it, ask of nodes.
@@ -52,22 +52,26 @@ export async function settleNode(
 }
 
 /**
- * How far the nodes of a row are: how those at its beginning have ended, and whether the one after them has begun. For a row
- * whose activity gave no answer.
+ * How far the nodes of a row are: how those at its beginning have ended, whether the one after them has begun, and whether the
+ * run has its output. For a row whose activity gave no answer.
  */
 export async function lookAtRow(
   { _id: run_id, tenant_id }: Run,
   names: string[],
-): Promise<{ ends: NodeEnd[]; hasBegun: boolean }> {
+): Promise<{ ends: NodeEnd[]; hasBegun: boolean; output: boolean }> {
   const ids = names.map((name) => runNodeId(run_id, name))
-  const records = await AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0, whole: 0 }).lean()
+  const [records, given] = await Promise.all([
+    AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0, whole: 0 }).lean(),
+    AiRun.exists({ _id: run_id, tenant_id, output: { $ne: null } }),
+  ])
+  const output = given !== null
   const ends: NodeEnd[] = []
   for (const name of names) {
     const record = records.find(({ node }) => node === name)
-    if (!record?.ended_at) return { ends, hasBegun: record !== undefined }
+    if (!record?.ended_at) return { ends, hasBegun: record !== undefined, output }
     ends.push({ status: record.status as NodeEnd['status'], case: record.case })
   }
-  return { ends, hasBegun: false }
+  return { ends, hasBegun: false, output }
 }
 
 /** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */

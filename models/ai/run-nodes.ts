@@ -69,7 +69,7 @@ export async function beginNode(
     () => beginStep(runner, run, { step, attempt, input_sha256, redaction, isHeld: false }),
     run_id,
   )
-  return begunBy(record, attempt, values)
+  return begunBy(run, record, attempt, values)
 }
 
 /** A node or an item that begins. */
@@ -114,6 +114,7 @@ export async function beginStep(
 
 /** What the attempt gets, or learns of an earlier one. Throws `attempt_over`, and what `values` throws. */
 export async function begunBy(
+  run: Pick<AiRunDocument, 'former_runs'>,
   record: AiRunNodeDocument | null,
   attempt: number,
   values: Promise<Given> | Given | null,
@@ -123,7 +124,8 @@ export async function begunBy(
     return { done: { status, case: record.case }, given: '{}', nodes: {} }
   }
   if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
-  return { done: null, ...((await values) ?? { given: '{}', nodes: {} }) }
+  const retries = run.former_runs?.length ? { retries: true } : {}
+  return { done: null, ...((await values) ?? { given: '{}', nodes: {} }), ...retries }
 }
 
 /** What the expressions of a node see. A merge sees all that it needs. */

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { NodeSpec } from '../../lib/ai/node-kinds.ts'
 import { NotFound, Problem } from '../../lib/problem.ts'
 import type { Turn, Turned } from '../../lib/runner-protocol.ts'
@@ -25,6 +26,8 @@ import {
   versionOfRunner,
 } from './run-nodes.ts'
 import { needValue } from './run-values.ts'
+import { endRun } from './run-ends.ts'
+import { callsAreSettled } from './run-models.ts'
 import { addTokens, lastTokens } from './run-tokens.ts'
 import { keyedHash, outputFields, redactionOfNode } from './run-redaction.ts'
 import type { AiRunDocument } from './runs.ts'
@@ -36,8 +39,8 @@ import type { ReadVersion } from './versions.ts'
 const firstAttempt = 1
 
 /**
- * Ends a node that has succeeded, and begins the first attempt of the node after it, or gives the run its output, or the values
- * of which that is made. Nothing follows in a run that is to be cancelled, or has used its time. Repeated, it changes nothing
+ * Ends a node that has succeeded, and begins the first attempt of the node after it, or ends the run with its output, or gives
+ * the values of which that is made. Nothing follows in a run that is to be cancelled, or has used its time. Repeated, it changes nothing
  * more. Throws NotFound, `attempt_over`, and as `needValue`.
  */
 export async function turnNode(
@@ -49,6 +52,7 @@ export async function turnNode(
 ): Promise<Turned> {
   const { tenant_id } = runner
   const _id = runNodeId(run_id, node)
+  const isLast = wanted !== null && typeof wanted === 'object' && 'output' in wanted
   const [record, run, version, last] = await Promise.all([
     AiRunNode.findOne({ _id, tenant_id, run_id }).lean(),
     runOfRunner(runner, run_id),
@@ -61,11 +65,13 @@ export async function turnNode(
   const output = await valueOf(record, json)
   const whole = { ...output.shown, json }
   const ending: Ending = { node, status: 'succeeded', case: chosen, output: whole, error: null }
-  const [follow] = await Promise.all([
+  const [isSettled, follow] = await Promise.all([
+    isLast && settledSoon(run),
     wanted && follower(runner, run, version, wanted, ending),
     // They come before the node's end, or are lost.
     tokens.length > 0 ? addTokens(run, tokens, last).catch(() => {}) : null,
   ])
+  const contended = isSettled ? run.workflow_id : run_id // ends of runs change their workflow's record
   const answer = await transaction(async () => {
     const held = await needOpen(runner, run_id, countedBy(output.shown))
     const { matchedCount } = await AiRunNode.updateOne(
@@ -74,15 +80,15 @@ export async function turnNode(
     )
     if (!matchedCount) throw over('Another one has begun, or the node has ended')
     await keepBoth(output)
-    return held.cancel_requested_at || isOutOfTime(held, version) ? null : follow?.()
-  }, run_id)
+    return held.cancel_requested_at || isOutOfTime(held, version) ? null : follow?.(isSettled)
+  }, contended)
   return (await answer?.()) ?? nothing
 }
 
 const nothing: Turned = { begun: null }
 
 /** Has something follow, in a transaction that holds the run. Returns what to answer once that is committed. */
-type Follow = () => Promise<() => Promise<Turned>>
+type Follow = (isSettled: boolean) => Promise<() => Promise<Turned>>
 
 /** What follows. Null: it has no value, as it will say itself when it begins. */
 async function follower(
@@ -100,8 +106,10 @@ async function follower(
     if ('output' in wanted) {
       needValue(wanted.output)
       const output = await storeRunOutput(run, version, wanted.output)
-      return async () => {
+      return async (isSettled) => {
         const isGiven = await giveWithRoom(runner, run._id, output)
+        // Else its workflow ends it, a moment later: whoever reads an ended run sees what it took.
+        if (isGiven && isSettled) await endRun(run, { status: 'succeeded' })
         return async () => ({ begun: null, output: isGiven })
       }
     }
@@ -112,7 +120,7 @@ async function follower(
     const beginning = { step: { node }, attempt: firstAttempt, input_sha256, redaction, isHeld: true }
     return async () => {
       const record = await beginStep(runner, run, beginning)
-      return async () => ({ begun: await begunBy(record, firstAttempt, values) })
+      return async () => ({ begun: await begunBy(run, record, firstAttempt, values) })
     }
   } catch (error) {
     if (error instanceof Problem && error.code === 'too_large') return null
@@ -126,6 +134,17 @@ async function repeated(runner: RunnerOf, run: AiRunDocument, wanted: Turn['next
   if (wanted === 'output') return { begun: { done: null, ...(await givenForOutput(runner, run._id)) } }
   if ('output' in wanted) return { begun: null, output: run.output !== null }
   return { begun: await beginNode(runner, run._id, wanted.node, firstAttempt) }
+}
+
+const settleLooks = { most: 5, everyMs: 8 }
+
+/** Whether all that the run's nodes have called is counted, as it is some 30 ms after an answer. */
+async function settledSoon(run: AiRunDocument): Promise<boolean> {
+  for (let look = 1; ; look++) {
+    if (await callsAreSettled(run)) return true
+    if (look === settleLooks.most) return false
+    await delay(settleLooks.everyMs)
+  }
 }
 
 const isOutOfTime = (

@@ -25,6 +25,28 @@ describe('a token for calls of a model', () => {
     expect(await of('r', 'fast')).toBe('r fast 4')
   })
 
+  test('is asked for once if it is wanted again meanwhile', async () => {
+    const { of } = counting()
+    const [first, second] = await Promise.all([of('r', 'fast'), of('r', 'fast')])
+    expect([first, second, await of('r', 'fast')]).toEqual(['r fast 1', 'r fast 1', 'r fast 1'])
+  })
+
+  test('is asked for again if whoever asked before was cancelled', async () => {
+    let count = 0
+    const stopping = new AbortController()
+    const grants = rememberGrants(async (_run, _alias, its) => {
+      count++
+      await new Promise((resolve) => setTimeout(resolve, 1))
+      its.throwIfAborted()
+      return { token: `${count}`, provider: 'openai' }
+    })
+    const cancelled = grants('r', 'fast', stopping.signal)
+    const other = grants('r', 'fast', signal)
+    stopping.abort(new Error('cancelled'))
+    await expect(cancelled).rejects.toThrow('cancelled')
+    expect((await other).token).toBe('2')
+  })
+
   test('is asked for again once it was refused', async () => {
     const { of } = counting()
     const token = await of('r', 'fast')

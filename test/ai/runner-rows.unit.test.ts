@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from '@jest/globals'
 import { makeNodesOnRunner } from '../../activities/runner/nodes.ts'
-import type { CallModel } from '../../activities/runner/work.ts'
+import type { CallModel, RunApi, Tokens } from '../../activities/runner/work.ts'
 import { ExpressionPool } from '../../lib/ai/expression-pool.ts'
 import { type NodeResult, variablesJson } from '../../lib/ai/programs.ts'
 import { validate } from '../../lib/ai/validate.ts'
@@ -46,17 +46,21 @@ async function runner({
   stopsAfter = '',
   of = nodes,
   makes = '${nodes.b.output}',
+  callModel = untilAborted,
+  tokens = noTokens,
 }: {
   stopsAfter?: string
   of?: Record<string, unknown>
   makes?: unknown
+  callModel?: CallModel
+  tokens?: Tokens
 } = {}) {
   const { valid } = await validate(specOf(of, { output: makes }), lookups())
   if (!valid) throw new Error('the spec is not valid')
   const asked: unknown[] = []
   const results: Results = {}
   const usesOf = (node: string): string[] => valid.plan.nodes[node]?.uses ?? []
-  const api = {
+  const api: RunApi = {
     ...noApi,
     async beginNode(_: string, node: string, attempt: number) {
       asked.push(['begin', node, attempt])
@@ -78,8 +82,8 @@ async function runner({
       asked.push(['output', output])
     },
   }
-  const work = { api, callModel: untilAborted, tokens: noTokens, pool, ...valid, key: `row ${count++}` }
-  return { asked, activities: makeNodesOnRunner(work) }
+  const work = { api, callModel, tokens, pool, ...valid, key: `row ${count++}` }
+  return { asked, api, activities: makeNodesOnRunner(work) }
 }
 const inARow = (names: string[], output: boolean, sec = 60) => ({
   row: { nodes: names.map((node) => ({ node, within_sec: sec })), output },
@@ -158,5 +162,79 @@ describe('a row', () => {
       ['begin', 'a', 3],
       ['turn', 'a', 3, '3', null],
     ])
+  })
+})
+
+describe('a call of a model in a row', () => {
+  const messages = (text: string) => [{ role: 'user', content: text }]
+  const calls = {
+    a: { kind: 'llm', model: 'fast', messages: messages('${input.text}') },
+    b: { kind: 'llm', model: 'fast', needs: ['a'], messages: messages('${nodes.a.output}') },
+  }
+  const answer = (content: string) => JSON.stringify({ choices: [{ message: { content } }] })
+
+  /** A row of two calls. The API waits with its answer to the first turn; resolves once the model was asked, or is not for a moment. */
+  async function rowOf({ begins = true, retries = false, of = calls as Record<string, unknown> } = {}) {
+    const asked: string[] = []
+    const said: string[] = []
+    const turning = Promise.withResolvers<void>()
+    const signals: AbortSignal[] = []
+    const callModel: CallModel = async ({ key }, signal, onText) => {
+      asked.push(key)
+      signals.push(signal)
+      onText?.(`of ${key}`)
+      return { status: 200, said: answer(key) }
+    }
+    const tokens = { ...noTokens, say: (_: string, { text }: { text: string }) => void said.push(text) }
+    const { api, activities } = await runner({ of, callModel, tokens, makes: '${nodes.b.output}' })
+    const { beginNode, turnNode } = api
+    api.beginNode = async (...its) => ({ ...(await beginNode(...its)), ...(retries ? { retries } : {}) })
+    api.turnNode = async (...its) => {
+      const turned = await turnNode(...its)
+      if (its[1] === 'a') await turning.promise
+      return begins ? turned : { begun: null }
+    }
+    const names = Object.keys(of)
+    const ended = inActivity(() => activities.runNodeOnRunner('run', names[0] ?? '', inARow(names, true)))
+    await new Promise((resolve) => setTimeout(resolve, 100))
+    return { asked, said, signals, goOn: turning.resolve, ended }
+  }
+
+  test('begins while the API records the end of the node before, and says nothing until it has begun', async () => {
+    const { asked, said, goOn, ended } = await rowOf()
+    expect(asked).toEqual(['a/0', 'b/0'])
+    expect(said).toEqual(['of a/0'])
+    goOn()
+    expect(await ended).toEqual({ status: 'succeeded', case: null, passed: 1, output: true })
+    expect(said).toEqual(['of a/0', 'of b/0'])
+    expect(asked).toHaveLength(2)
+  })
+
+  test('ends if the API does not begin its node', async () => {
+    const { signals, said, goOn, ended } = await rowOf({ begins: false })
+    goOn()
+    expect(await ended).toEqual({ status: 'succeeded', case: null, passed: 0 })
+    expect(signals.map(({ aborted }) => aborted)).toEqual([false, true])
+    expect(said).toEqual(['of a/0'])
+  })
+
+  test.each<[string, Parameters<typeof rowOf>[0]]>([
+    ['of a retry', { retries: true }],
+    [
+      'that names a node of which the one before knows nothing',
+      {
+        of: {
+          z: { kind: 'template', value: 1 },
+          a: { ...calls.a, needs: ['z'] },
+          b: { ...calls.b, messages: messages('${nodes.z.output}') },
+        },
+      },
+    ],
+  ])('%s waits for the API', async (_, how) => {
+    const { asked, goOn, ended } = await rowOf(how)
+    expect(asked).toEqual(['a/0'])
+    goOn()
+    expect(await ended).toMatchObject({ status: 'succeeded', output: true })
+    expect(asked).toEqual(['a/0', 'b/0'])
   })
 })

@@ -1,7 +1,11 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { AiWorkflow } from '../../models/ai/ai-workflows.ts'
+import { lookAtRow } from '../../models/ai/run-node-ends.ts'
 import { AiRunNode } from '../../models/ai/run-node-records.ts'
 import { AiRunTokens } from '../../models/ai/run-tokens.ts'
 import { AiRun } from '../../models/ai/runs.ts'
+import { LlmCall } from '../../models/llm/calls.ts'
 import { insertDeployment } from '../support/ai/inserted-runs.ts'
 import { asking } from '../support/ai/runner-calls.ts'
 import { specOf } from '../support/ai/specs.ts'
@@ -84,8 +88,8 @@ test('a turn ends a node and begins the next with its output, and repeated it ch
   await end()
 })
 
-test('the last turn brings the run’s output along, once', async () => {
-  const { run, its, begin, turn, end } = await open()
+test('the last turn ends the run with its output, once', async () => {
+  const { id, run, its, begin, turn, end } = await open()
   await begin('one')
   for (let time = 0; time < 2; time++)
     expect(await turn('one', { first: 'h' }, { output: '"o"' })).toEqual({
@@ -96,6 +100,28 @@ test('the last turn brings the run’s output along, once', async () => {
   expect(output).toEqual({ bytes: 3, json: '"o"', blob: null })
   expect(output_bytes).toBe('{"first":"h"}"o"'.length)
   expect(await AiRunNode.countDocuments({ tenant_id: tenant.id, run_id: run })).toBe(1)
+  expect(await workflows.getRun(id, run)).toMatchObject({
+    status: 'succeeded',
+    output: 'o',
+    ended_at: expect.any(String),
+  })
+  expect((await AiWorkflow.findOne({ _id: id, tenant_id: tenant.id }).lean())?.runs_open).toBe(0)
+  expect(await begin('two')).toMatchObject({ status: 409, body: { code: 'attempt_over' } })
+  await end()
+})
+
+test('a run whose last call is not counted yet gets its output, and its workflow ends it', async () => {
+  const { id, run, its, begin, turn, end } = await open()
+  await begin('one')
+  const month = '2026-11'
+  const call = { purpose_kind: 'run', purpose_id: run, node: 'one', month, endpoint: 'chat' } as const
+  const lease_until = new Date(Date.now() + 600_000)
+  const open_call = { _id: newId(), tenant_id: tenant.id, ...call, lease_until, created_at: new Date() }
+  await new LlmCall(open_call).save()
+  expect(await turn('one', { first: 'h' }, { output: '"o"' })).toMatchObject({ body: { output: true } })
+  expect(await workflows.getRun(id, run)).toMatchObject({ status: 'running', output: 'o' })
+  expect((await lookAtRow(its, ['one'])).output).toBe(true)
+  await LlmCall.deleteOne({ _id: open_call._id, tenant_id: tenant.id })
   await end()
 })
 

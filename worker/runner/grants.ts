@@ -14,16 +14,28 @@ export function rememberGrants(
   now: () => number = Date.now,
 ): RunApi['modelGrant'] {
   const known = new Map<string, { grant: ModelGrant; untilMs: number }>()
-  return async (run, alias, signal, refused) => {
-    const key = `${run}/${alias}`
-    const found = known.get(key)
-    if (found && found.untilMs > now() && found.grant.token !== refused) return found.grant
-    const untilMs = now() + usedForMs
-    const grant = await ask(run, alias, signal)
+  const underWay = new Map<string, Promise<ModelGrant>>()
+
+  function remember(key: string, grant: ModelGrant, untilMs: number): ModelGrant {
     known.delete(key) // so that it becomes the latest
     known.set(key, { grant, untilMs })
     const [oldest] = known.keys()
     if (known.size > most && oldest !== undefined) known.delete(oldest)
     return grant
+  }
+
+  return async (run, alias, signal, refused) => {
+    const key = `${run}/${alias}`
+    const found = known.get(key)
+    if (found && found.untilMs > now() && found.grant.token !== refused) return found.grant
+    const other = underWay.get(key)
+    const early = other ? await other.catch(() => null) : null // whoever asked may have been cancelled
+    if (early && early.token !== refused) return early
+    const untilMs = now() + usedForMs
+    const asked = ask(run, alias, signal)
+      .then((grant) => remember(key, grant, untilMs))
+      .finally(() => underWay.delete(key))
+    underWay.set(key, asked)
+    return asked
   }
 }

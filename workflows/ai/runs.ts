@@ -33,8 +33,8 @@ export async function runAiWorkflow(runId: string): Promise<void> {
     if (!its) return
     if ('ended' in its) return endAs(its.ended)
     const end = await carryOut(its, cancelled)
-    await records.endAiRun(its.run, end)
-    endAs({ state: end.status, code: end.status === 'failed' ? end.error.code : null })
+    const before = await records.endAiRun(its.run, end)
+    endAs(before ?? { state: end.status, code: end.status === 'failed' ? end.error.code : null })
   })
 }
 
@@ -113,7 +113,8 @@ async function carryOut(its: RunToCarryOut, cancelled: Promise<never>): Promise<
       hasOutput = answer.output === true
       start(names[passed] ?? first, () => afterAnswer(names[passed] ?? first, answer), scope)
     } catch (error) {
-      const { ends, hasBegun } = await records.lookAtAiRow(its.run, names)
+      const { ends, hasBegun, output } = await records.lookAtAiRow(its.run, names)
+      hasOutput = output
       for (const [at, end] of ends.entries()) states[names[at] ?? first] = stateOf(end)
       const next = names[ends.length]
       const hasStopped = ends.some(({ status, case: chosen }) => status !== 'succeeded' || chosen !== null)
