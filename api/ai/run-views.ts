@@ -155,13 +155,17 @@ const withUsage = (
 })
 
 export async function toRun(run: AiRunDocument): Promise<z.output<typeof RunView>> {
-  const [byNode, nodes] = await Promise.all([nodeUsageOf(run), nodesOf(run)])
+  // Of a run that has not begun nothing is there to be read.
+  const isNew = run.status === 'queued'
+  const [usage, nodes] = isNew
+    ? [{ ...noModelUsage, byNode: new Map<string, ModelUsage>() }, []]
+    : await Promise.all([modelUsageOf(run), nodesOf(run)])
   return {
     ...toRunSummary(run),
-    ...toUsage(await modelUsageOf(run, byNode)),
+    ...toUsage(usage),
     input: JSON.parse(run.input_json) as unknown,
     output: run.status === 'succeeded' ? await valueOf(run.output) : null,
-    nodes: nodes.map((node) => withUsage(node, byNode)),
+    nodes: nodes.map((node) => withUsage(node, usage.byNode)),
   }
 }
 

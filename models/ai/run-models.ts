@@ -54,13 +54,14 @@ export const endModelCalls = (run: Run): Promise<void> => closeLedger(run.tenant
 export const nodeUsageOf = ({ tenant_id, _id }: Run): Promise<Map<string, ModelUsage>> =>
   usageByNode(tenant_id, _id)
 
-/** What all of a run's calls have taken. `byNode`: as `nodeUsageOf` says. */
-export async function modelUsageOf(run: Run, byNode: Map<string, ModelUsage>): Promise<ModelUsage> {
-  const ledger = await ledgerOf(run.tenant_id, purposeOf(run))
+/** What all of a run's calls have taken, and those of each node. */
+export async function modelUsageOf(run: Run): Promise<ModelUsage & { byNode: Map<string, ModelUsage> }> {
+  const [byNode, ledger] = await Promise.all([nodeUsageOf(run), ledgerOf(run.tenant_id, purposeOf(run))])
   const all = [...byNode.values()]
   return {
     tokens: ledger?.tokens ?? 0,
     cost_nano_usd: all.some((one) => one.cost_nano_usd === null) ? null : (ledger?.cost_nano_usd ?? 0),
     prices_versions: [...new Set(all.flatMap((one) => one.prices_versions))].toSorted(),
+    byNode,
   }
 }
