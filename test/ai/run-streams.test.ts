@@ -15,11 +15,13 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 // Runs that are watched while their models speak.
 
 const released = Promise.withResolvers<void>()
+const heard = Promise.withResolvers<void>()
 const [first = ''] = said.pieces
 const treatments: Record<string, (count: number) => Treatment> = {
   // After the role and one piece.
   held: () => ({ waits: { after: 2, for: released.promise } }),
-  broken: (count) => (count === 1 ? { breaksAfter: 2 } : {}),
+  // A connection that breaks takes along what is on its way, and a call without any text is repeated within its attempt.
+  broken: (count) => (count === 1 ? { breaksAfter: 2, waits: { after: 2, for: heard.promise } } : {}),
   fickle: (count) => (count === 1 ? { status: 400 } : {}),
 }
 let provider: ModelProvider
@@ -34,7 +36,7 @@ beforeAll(async () => {
   workflows = aiWorkflowsOf(tenant.owner)
 })
 afterAll(async () => {
-  released.resolve()
+  for (const { resolve } of [released, heard]) resolve()
   await removeTenants()
   await provider.close()
 })
@@ -72,6 +74,8 @@ test('a run streams what its models say, to who comes late and comes again, and 
   expect(early.type).toBe('text/event-stream')
   // The answer has not ended: its provider waits.
   await eventually(() => early.textOf('write', 1) === first)
+  await eventually(() => early.textOf('again', 1) === first)
+  heard.resolve()
   await eventually(() => early.textOf('again', 2) === text)
   const { lastId } = early
   await early.stop()

@@ -119,11 +119,11 @@ async function stream(res: ServerResponse, events: string[], treatment: Treatmen
   const { breaksAfter, waits, endless } = treatment
   res.writeHead(200, { 'content-type': 'text/event-stream', 'x-request-id': 'req_1' })
   for (const [i, one] of events.entries()) {
+    if (i === waits?.after) await waits.for
     if (i === breaksAfter) {
       res.destroy()
       return
     }
-    if (i === waits?.after) await waits.for
     // In two parts, as networks cut.
     res.write(one.slice(0, 9))
     await new Promise(setImmediate)
