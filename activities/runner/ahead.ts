@@ -17,8 +17,7 @@ export interface Ahead {
 /**
  * What the node `name` gets after a task with this output. Null: the runner does not know it without the API, or the node may not
  * go ahead. Only a call of a model may: it changes nothing of the run, and a repetition gets the kept answer. In the retry of a
- * run, the API may take the node over from the run before. A budget of costs counts calls that have ended, so the next one waits
- * until this one is counted.
+ * run, the API may take the node over from the run before.
  */
 export function knownAhead(
   { spec, plan }: RunnerWork,
@@ -27,8 +26,7 @@ export function knownAhead(
   output: string,
 ): Begun | null {
   const node = spec.nodes[name]
-  if (node?.kind !== 'llm' || node.tools?.length || output.length > smallOutput) return null
-  if (begun.retries || spec.budget.usd !== undefined) return null
+  if (node?.kind !== 'llm' || node.tools?.length || begun.retries || output.length > smallOutput) return null
   const uses = plan.nodes[name]?.uses ?? []
   if (!uses.every((use) => use === last || Object.hasOwn(begun.nodes, use))) return null
   return { done: null, given: withOutput(begun.given, last, output), nodes: {} }

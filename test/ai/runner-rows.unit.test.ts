@@ -48,16 +48,14 @@ async function runner({
   makes = '${nodes.b.output}',
   callModel = untilAborted,
   tokens = noTokens,
-  budget = { wall_sec: 60 },
 }: {
   stopsAfter?: string
   of?: Record<string, unknown>
   makes?: unknown
   callModel?: CallModel
   tokens?: Tokens
-  budget?: object
 } = {}) {
-  const { valid } = await validate(specOf(of, { output: makes, budget }), lookups())
+  const { valid } = await validate(specOf(of, { output: makes }), lookups())
   if (!valid) throw new Error('the spec is not valid')
   const asked: unknown[] = []
   const results: Results = {}
@@ -176,12 +174,7 @@ describe('a call of a model in a row', () => {
   const answer = (content: string) => JSON.stringify({ choices: [{ message: { content } }] })
 
   /** A row of two calls. The API waits with its answer to the first turn; resolves once the model was asked, or is not for a moment. */
-  async function rowOf({
-    begins = true,
-    retries = false,
-    of = calls as Record<string, unknown>,
-    budget = { wall_sec: 60 } as object,
-  } = {}) {
+  async function rowOf({ begins = true, retries = false, of = calls as Record<string, unknown> } = {}) {
     const asked: string[] = []
     const said: string[] = []
     const turning = Promise.withResolvers<void>()
@@ -193,7 +186,7 @@ describe('a call of a model in a row', () => {
       return { status: 200, said: answer(key) }
     }
     const tokens = { ...noTokens, say: (_: string, { text }: { text: string }) => void said.push(text) }
-    const { api, activities } = await runner({ of, callModel, tokens, budget, makes: '${nodes.b.output}' })
+    const { api, activities } = await runner({ of, callModel, tokens, makes: '${nodes.b.output}' })
     const { beginNode, turnNode } = api
     api.beginNode = async (...its) => ({ ...(await beginNode(...its)), ...(retries ? { retries } : {}) })
     api.turnNode = async (...its) => {
@@ -227,7 +220,6 @@ describe('a call of a model in a row', () => {
 
   test.each<[string, Parameters<typeof rowOf>[0]]>([
     ['of a retry', { retries: true }],
-    ['with a budget of costs', { budget: { wall_sec: 60, usd: 1 } }],
     [
       'that names a node of which the one before knows nothing',
       {
