@@ -39,13 +39,13 @@ export function makeNodesOnRunner(work: RunnerWork) {
     signal: AbortSignal,
   ): Promise<NodeAnswer> {
     let begun: Begun | null = null
-    let ahead = null as Ahead | null // TypeScript would take it for null in the loop
+    let early = null as Promise<Ended> | null // TypeScript would take it for null in the loop
     askEarly(run, nodes[0]?.node, signal)
     for (const [passed, { node: name, within_sec }] of nodes.entries()) {
       begun ??= await api.beginNode(run, name, attempt, signal)
       if (begun.done) return { ...begun.done, passed }
       const task: Task = { run, name, attempt, begun, signal }
-      const end: Ended = await (ahead?.end ?? outcomeWithin(work, task, within_sec))
+      const end: Ended = await (early ?? outcomeWithin(work, task, within_sec))
       if (end.status !== 'succeeded') {
         await tokens.sent(run) // they come before the node's end
         await api.endNode(run, name, attempt, end, signal)
@@ -57,13 +57,13 @@ export function makeNodesOnRunner(work: RunnerWork) {
       if (end.case === null && following) next = { node: following.node }
       else if (end.case === null && output) next = await outputAfter(begun, name, end.output)
       const said = { case: end.case, output: end.output, tokens: await tokens.take(run, name), next }
-      ahead = end.case === null && following ? startAhead(task, end.output, following) : null
+      const ahead = end.case === null && following ? startAhead(task, end.output, following) : null
       const turned = await api.turnNode(run, name, attempt, said, signal).catch((error: unknown) => {
         ahead?.stop()
         throw error
       })
-      if (turned.begun?.done === null) ahead?.confirm()
-      else ahead?.stop()
+      early = turned.begun?.done === null ? (ahead?.confirm() ?? null) : null
+      if (!early) ahead?.stop()
       if (turned.begun && !following) await giveOutput(run, turned.begun, signal)
       if (!turned.begun || !following)
         return { ...answerOf(end), passed, ...(turned.begun || turned.output ? { output: true } : {}) }

@@ -7,7 +7,7 @@ import { AiWorkflow } from './ai-workflows.ts'
 import { AiRunNode, openNodeStates } from './run-node-records.ts'
 import { AiRun, type AiRunDocument, type RunError, type RunSummary, withoutInput } from './runs.ts'
 
-// The end of a run: by its workflow, by whoever takes its deployment away, or with its last node.
+// The end of a run: by its workflow, with its deployment, or with its last node.
 
 export type RunEnding =
   | { status: 'succeeded' }

@@ -52,26 +52,26 @@ export async function settleNode(
 }
 
 /**
- * How far the nodes of a row are: how those at its beginning have ended, whether the one after them has begun, and whether the
- * run has its output. For a row whose activity gave no answer.
+ * How far the nodes of a row are: how those at its beginning have ended, whether the one after them has begun, whether the run
+ * has its output, and whether it is over. For a row whose activity gave no answer.
  */
 export async function lookAtRow(
   { _id: run_id, tenant_id }: Run,
   names: string[],
-): Promise<{ ends: NodeEnd[]; hasBegun: boolean; output: boolean }> {
+): Promise<{ ends: NodeEnd[]; hasBegun: boolean; output: boolean; isOver: boolean }> {
   const ids = names.map((name) => runNodeId(run_id, name))
-  const [records, given] = await Promise.all([
+  const [records, run] = await Promise.all([
     AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0, whole: 0 }).lean(),
-    AiRun.exists({ _id: run_id, tenant_id, output: { $ne: null } }),
+    AiRun.findOne({ _id: run_id, tenant_id }, { open: 1, output: 1 }).lean(),
   ])
-  const output = given !== null
+  const its = { output: Boolean(run?.output), isOver: !run?.open }
   const ends: NodeEnd[] = []
   for (const name of names) {
     const record = records.find(({ node }) => node === name)
-    if (!record?.ended_at) return { ends, hasBegun: record !== undefined, output }
+    if (!record?.ended_at) return { ends, hasBegun: record !== undefined, ...its }
     ends.push({ status: record.status as NodeEnd['status'], case: record.case })
   }
-  return { ends, hasBegun: false, output }
+  return { ends, hasBegun: false, ...its }
 }
 
 /** The nodes of a run that have begun or were skipped, in the order of their beginnings, without the JSON of their outputs. */

@@ -33,7 +33,7 @@ import { keyedHash, outputFields, redactionOfNode } from './run-redaction.ts'
 import type { AiRunDocument } from './runs.ts'
 import type { ReadVersion } from './versions.ts'
 
-// The end of a node and the beginning of what follows it, in one request and one transaction.
+// The end of a node and the beginning of what follows it, or the end of its run, in one request and one transaction.
 
 /** Of a node in a row: each begins once there. An attempt after a failure is an activity of its own. */
 const firstAttempt = 1
@@ -108,7 +108,7 @@ async function follower(
       const output = await storeRunOutput(run, version, wanted.output)
       return async (isSettled) => {
         const isGiven = await giveWithRoom(runner, run._id, output)
-        // Else its workflow ends it, a moment later: whoever reads an ended run sees what it took.
+        // Else its workflow ends it, a moment later, so that an ended run shows what it took.
         if (isGiven && isSettled) await endRun(run, { status: 'succeeded' })
         return async () => ({ begun: null, output: isGiven })
       }

@@ -173,15 +173,27 @@ describe('a call of a model in a row', () => {
   }
   const answer = (content: string) => JSON.stringify({ choices: [{ message: { content } }] })
 
-  /** A row of two calls. The API waits with its answer to the first turn; resolves once the model was asked, or is not for a moment. */
-  async function rowOf({ begins = true, retries = false, of = calls as Record<string, unknown> } = {}) {
+  /** A row of two calls. The API waits with its answer to the first turn. */
+  async function rowOf({
+    begins = true,
+    retries = false,
+    of = calls as Record<string, unknown>,
+    isLate = false,
+  } = {}) {
     const asked: string[] = []
     const said: string[] = []
     const turning = Promise.withResolvers<void>()
+    const turned = Promise.withResolvers<void>()
+    const aborted = Promise.withResolvers<void>()
     const signals: AbortSignal[] = []
     const callModel: CallModel = async ({ key }, signal, onText) => {
       asked.push(key)
       signals.push(signal)
+      const isFirst = asked.filter((one) => one === key).length === 1
+      if (isLate && key === 'b/0' && isFirst) {
+        signal.addEventListener('abort', () => aborted.resolve())
+        return untilAborted({ path: '', body: {}, token: '', key }, signal)
+      }
       onText?.(`of ${key}`)
       return { status: 200, said: answer(key) }
     }
@@ -190,13 +202,22 @@ describe('a call of a model in a row', () => {
     const { beginNode, turnNode } = api
     api.beginNode = async (...its) => ({ ...(await beginNode(...its)), ...(retries ? { retries } : {}) })
     api.turnNode = async (...its) => {
-      const turned = await turnNode(...its)
-      if (its[1] === 'a') await turning.promise
-      return begins ? turned : { begun: null }
+      const answered = await turnNode(...its)
+      if (its[1] === 'a') {
+        turned.resolve()
+        await turning.promise
+      }
+      return begins ? answered : { begun: null }
     }
     const names = Object.keys(of)
-    const ended = inActivity(() => activities.runNodeOnRunner('run', names[0] ?? '', inARow(names, true)))
-    await new Promise((resolve) => setTimeout(resolve, 100))
+    const inTime = names.map((node) => ({ node, within_sec: isLate && node === 'b' ? 0.1 : 60 }))
+    const how = { row: { nodes: inTime, output: true } }
+    const ended = inActivity(() => activities.runNodeOnRunner('run', names[0] ?? '', how))
+    await turned.promise
+    if (isLate) await aborted.promise
+    // What was to be evaluated before has been evaluated then.
+    await pool.evaluate({ key: 'after', variables: {}, wanted: { '/it': { value: 1 } }, given: '{}' })
+    await new Promise(setImmediate)
     return { asked, said, signals, goOn: turning.resolve, ended }
   }
 
@@ -216,6 +237,14 @@ describe('a call of a model in a row', () => {
     expect(await ended).toEqual({ status: 'succeeded', case: null, passed: 0 })
     expect(signals.map(({ aborted }) => aborted)).toEqual([false, true])
     expect(said).toEqual(['of a/0'])
+  })
+
+  test('that runs out of time before the API has begun its node is made again', async () => {
+    const { asked, said, goOn, ended } = await rowOf({ isLate: true })
+    goOn()
+    expect(await ended).toMatchObject({ status: 'succeeded', passed: 1, output: true })
+    expect(asked).toEqual(['a/0', 'b/0', 'b/0'])
+    expect(said).toEqual(['of a/0', 'of b/0'])
   })
 
   test.each<[string, Parameters<typeof rowOf>[0]]>([

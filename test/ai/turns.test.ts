@@ -107,6 +107,7 @@ test('the last turn ends the run with its output, once', async () => {
   })
   expect((await AiWorkflow.findOne({ _id: id, tenant_id: tenant.id }).lean())?.runs_open).toBe(0)
   expect(await begin('two')).toMatchObject({ status: 409, body: { code: 'attempt_over' } })
+  expect((await lookAtRow(its, ['one'])).isOver).toBe(true)
   await end()
 })
 
@@ -120,7 +121,7 @@ test('a run whose last call is not counted yet gets its output, and its workflow
   await new LlmCall(open_call).save()
   expect(await turn('one', { first: 'h' }, { output: '"o"' })).toMatchObject({ body: { output: true } })
   expect(await workflows.getRun(id, run)).toMatchObject({ status: 'running', output: null })
-  expect((await lookAtRow(its, ['one'])).output).toBe(true)
+  expect(await lookAtRow(its, ['one', 'two'])).toMatchObject({ hasBegun: false, output: true, isOver: false })
   await LlmCall.deleteOne({ _id: open_call._id, tenant_id: tenant.id })
   await end()
 })

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import type { RunApi } from '../../activities/runner/work.ts'
 import type { ModelGrant } from '../../lib/runner-protocol.ts'
 
@@ -7,6 +8,20 @@ import type { ModelGrant } from '../../lib/runner-protocol.ts'
 const usedForMs = 300_000
 /** Of the runs that asked last. */
 const most = 1_000
+
+/** Waits for another's answer as long as nobody aborts this wait. */
+async function heard<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted()
+  const over = new AbortController()
+  const aborted = once(signal, 'abort', { signal: over.signal }).catch(() => {})
+  try {
+    const first = await Promise.race([answer, aborted.then(() => null)])
+    signal.throwIfAborted()
+    return first as T
+  } finally {
+    over.abort()
+  }
+}
 
 /** Asks for a token only if none is known. A token that was refused is forgotten. */
 export function rememberGrants(
@@ -29,7 +44,12 @@ export function rememberGrants(
     const found = known.get(key)
     if (found && found.untilMs > now() && found.grant.token !== refused) return found.grant
     const other = underWay.get(key)
-    const early = other ? await other.catch(() => null) : null // whoever asked may have been cancelled
+    const early = other
+      ? await heard(
+          other.catch(() => null),
+          signal,
+        )
+      : null // the one who asked may be cancelled
     if (early && early.token !== refused) return early
     const untilMs = now() + usedForMs
     const asked = ask(run, alias, signal)
