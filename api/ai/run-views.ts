@@ -157,15 +157,15 @@ const withUsage = (
 export async function toRun(run: AiRunDocument): Promise<z.output<typeof RunView>> {
   // Of a run that has not begun nothing is there to be read.
   const isNew = run.status === 'queued'
-  const [usage, nodes] = isNew
+  const [taken, nodes] = isNew
     ? [{ ...noModelUsage, byNode: new Map<string, ModelUsage>() }, []]
     : await Promise.all([modelUsageOf(run), nodesOf(run)])
   return {
     ...toRunSummary(run),
-    ...toUsage(usage),
+    ...toUsage(taken),
     input: JSON.parse(run.input_json) as unknown,
     output: run.status === 'succeeded' ? await valueOf(run.output) : null,
-    nodes: nodes.map((node) => withUsage(node, usage.byNode)),
+    nodes: nodes.map((node) => withUsage(node, taken.byNode)),
   }
 }
 

@@ -58,13 +58,13 @@ export async function settleNode(
 export async function lookAtRow(
   { _id: run_id, tenant_id }: Run,
   names: string[],
-): Promise<{ ends: NodeEnd[]; hasBegun: boolean; output: boolean; isOver: boolean }> {
+): Promise<{ ends: NodeEnd[]; hasBegun: boolean; hasOutput: boolean; isOver: boolean }> {
   const ids = names.map((name) => runNodeId(run_id, name))
   const [records, run] = await Promise.all([
     AiRunNode.find({ _id: { $in: ids }, tenant_id }, { output: 0, whole: 0 }).lean(),
     AiRun.findOne({ _id: run_id, tenant_id }, { open: 1, output: 1 }).lean(),
   ])
-  const its = { output: Boolean(run?.output), isOver: !run?.open }
+  const its = { hasOutput: Boolean(run?.output), isOver: !run?.open }
   const ends: NodeEnd[] = []
   for (const name of names) {
     const record = records.find(({ node }) => node === name)

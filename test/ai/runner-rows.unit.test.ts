@@ -165,20 +165,25 @@ describe('a row', () => {
   })
 })
 
+const messages = (text: string) => [{ role: 'user', content: text }]
+const answer = (content: string): string => JSON.stringify({ choices: [{ message: { content } }] })
+
 describe('a call of a model in a row', () => {
-  const messages = (text: string) => [{ role: 'user', content: text }]
   const calls = {
     a: { kind: 'llm', model: 'fast', messages: messages('${input.text}') },
     b: { kind: 'llm', model: 'fast', needs: ['a'], messages: messages('${nodes.a.output}') },
   }
-  const answer = (content: string) => JSON.stringify({ choices: [{ message: { content } }] })
-
   /** A row of two calls. The API waits with its answer to the first turn. */
   async function rowOf({
     begins = true,
     retries = false,
-    of = calls as Record<string, unknown>,
+    of = calls,
     isLate = false,
+  }: {
+    begins?: boolean
+    retries?: boolean
+    of?: Record<string, unknown>
+    isLate?: boolean
   } = {}) {
     const asked: string[] = []
     const said: string[] = []
@@ -199,10 +204,13 @@ describe('a call of a model in a row', () => {
     }
     const tokens = { ...noTokens, say: (_: string, { text }: { text: string }) => void said.push(text) }
     const { api, activities } = await runner({ of, callModel, tokens, makes: '${nodes.b.output}' })
-    const { beginNode, turnNode } = api
-    api.beginNode = async (...its) => ({ ...(await beginNode(...its)), ...(retries ? { retries } : {}) })
+    const usual = { ...api }
+    api.beginNode = async (...its) => ({
+      ...(await usual.beginNode(...its)),
+      ...(retries ? { retries } : {}),
+    })
     api.turnNode = async (...its) => {
-      const answered = await turnNode(...its)
+      const answered = await usual.turnNode(...its)
       if (its[1] === 'a') {
         turned.resolve()
         await turning.promise

@@ -113,12 +113,13 @@ async function carryOut(its: RunToCarryOut, cancelled: Promise<never>): Promise<
       hasOutput = answer.output === true
       start(names[passed] ?? first, () => afterAnswer(names[passed] ?? first, answer), scope)
     } catch (error) {
-      const { ends, hasBegun, output, isOver } = await records.lookAtAiRow(its.run, names)
+      const found = await records.lookAtAiRow(its.run, names)
+      const { ends, hasBegun, isOver } = found
       if (isOver) {
         states[first] = { is: 'cancelled' }
         return stop('cancelled') // its record says how it has ended
       }
-      hasOutput = output
+      hasOutput = found.hasOutput
       for (const [at, end] of ends.entries()) states[names[at] ?? first] = stateOf(end)
       const next = names[ends.length]
       const hasStopped = ends.some(({ status, case: chosen }) => status !== 'succeeded' || chosen !== null)
