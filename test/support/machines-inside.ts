@@ -6,13 +6,20 @@ import { engineOf } from '../../drivers/swarm/dial.ts'
 import { dialMachines } from '../../worker/host/machine-engines.ts'
 import type { Client } from './client.ts'
 import { makeEngine, testPorts } from './containers.ts'
+import { eventually } from './eventually.ts'
 import { allHosts } from './hosts.ts'
 
 // The insides of a deploy server's machines.
 
 /** The engine of the host that a machine is on. */
 async function outerEngine(client: Client, machineId: string): Promise<ContainerEngine> {
-  const { host_id } = await client.containers.get(machineId)
+  // MongoDB may be away: tests look into machines while it is killed.
+  const { status, body } = await eventually(async () => {
+    const answer = await client.ask('GET', `/api/v1/containers/${machineId}`)
+    return answer.status !== 503 && answer
+  })
+  if (status !== 200) throw new Error(`the machine ${machineId}: ${status} ${JSON.stringify(body)}`)
+  const host_id = body['host_id'] as string | null
   const host = (await allHosts()).find(({ id }) => id === host_id)
   return makeEngine(testPorts, host_id ?? '', host?.docker_host)
 }
