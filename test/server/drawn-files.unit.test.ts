@@ -1,7 +1,7 @@
 import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
-import { drawnFiles, fitting } from '../support/drawn-files.ts'
+import { budgetOf, drawnFiles, fitting } from '../support/drawn-files.ts'
 import { isLong } from '../support/long.ts'
 import { Dice } from '../support/random.ts'
 import { secondsOf } from '../support/times.ts'
@@ -22,7 +22,7 @@ test('an area within its budget has all its files, and one beyond it as many as 
   expect(inArea(drawn, 'mail').toSorted()).toEqual(inArea(all, 'mail').toSorted())
   if (isLong) return expect(drawn).toHaveLength(all.length)
   const left = inArea(all, 'deploy').filter((file) => !drawn.includes(file))
-  const spare = 3 * 270 - secondsOfAll(inArea(drawn, 'deploy'))
+  const spare = budgetOf('deploy') - secondsOfAll(inArea(drawn, 'deploy'))
   expect(spare).toBeGreaterThanOrEqual(0)
   for (const file of left) expect(secondsOf(file)).toBeGreaterThan(spare)
 })
