@@ -41,6 +41,12 @@ keep() { # keep NEW TOOL VERSION
   mv "$1" "$tools/$2"
 }
 
+# The path of a program: bootstrap's own, else the one in PATH. program_of PROGRAM TOOL
+program_of() {
+  local own=$tools/$2/bin/$1
+  if [[ -x $own ]]; then say "$own"; else command -v "$1"; fi
+}
+
 # Gets a tool from an image: from_image NAME TOOL IMAGE COPY. COPY puts the program into $tools/.new-TOOL and keeps it. Fails
 # if no registry answers within seconds, or if the program does not run here.
 from_image() {

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { docker } from '../support/containers.ts'
+import { programOf } from '../support/programs.ts'
 import { facts, layout } from '../support/stack.ts'
 import { newId } from '../../lib/ids.ts'
 
@@ -12,14 +13,13 @@ import { newId } from '../../lib/ids.ts'
 
 const run = promisify(execFile)
 const image = `keelson-test/mongod:${newId().slice(-12)}`
-const own = process.env['KEELSON_TOOLS'] ?? ''
+const mongod = await programOf('mongod', 'mongodb')
 let folder: string
 
 /** The image has this machine's mongod, where the public one has its own, and the libraries that it needs. */
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'mongod-'))
   const root = join(folder, 'root')
-  const mongod = join(own, 'mongodb/bin/mongod')
   const { stdout } = await run('ldd', [mongod])
   const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path]) => path ?? '')
   // `ldd` is a script for bash, which asks the loader.
@@ -54,7 +54,7 @@ tools=${tools}
 . script/lib/tools.sh
 . script/lib/mongodb.sh
 docker_answers() { docker info >/dev/null 2>&1; }
-install_mongodb() { mkdir -p "$tools/.new-mongodb/bin"; cp ${own}/mongodb/bin/mongod "$tools/.new-mongodb/bin/"; keep "$tools/.new-mongodb" mongodb "$1"; }
+install_mongodb() { mkdir -p "$tools/.new-mongodb/bin"; cp ${mongod} "$tools/.new-mongodb/bin/"; keep "$tools/.new-mongodb" mongodb "$1"; }
 exec 7<. 8<.
 use_mongodb`
   const env = { ...engine(), KEELSON_MONGO_IMAGE: image, ...settings }

@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { docker } from '../support/containers.ts'
+import { programOf } from '../support/programs.ts'
 import { facts, layout } from '../support/stack.ts'
 
 // How script/bootstrap comes by Temporal: from an image of the engine, from another clone, or by a build.
@@ -13,7 +14,7 @@ import { facts, layout } from '../support/stack.ts'
 const run = promisify(execFile)
 const image = `keelson-test/temporal:${newId().slice(-12)}`
 const nowhere = '127.0.0.1:1/temporal:1'
-const own = process.env['KEELSON_TOOLS'] ?? ''
+const program = await programOf('temporal')
 let folder: string
 
 /** The image has this machine's program, where the public one has its own. */
@@ -21,7 +22,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'temporal-'))
   const root = join(folder, 'root')
   await mkdir(root)
-  await cp(join(own, 'temporal/bin/temporal'), join(root, 'temporal'), { dereference: true })
+  await cp(program, join(root, 'temporal'), { dereference: true })
   await run('tar', ['-C', root, '-cf', join(folder, 'root.tar'), '.'])
   const entry = ['--change', 'ENTRYPOINT ["/temporal"]']
   await run('docker', ['import', ...entry, join(folder, 'root.tar'), image], { env: engine() })
@@ -42,7 +43,7 @@ tools=${tools}
 . script/lib/temporal.sh
 docker_answers() { docker info >/dev/null 2>&1; }
 have() { [[ $1 != temporal ]] && command -v "$1" >/dev/null; }
-build_temporal() { mkdir -p "$tools/.new-temporal/bin"; cp ${own}/temporal/bin/temporal "$tools/.new-temporal/bin/"; keep "$tools/.new-temporal" temporal "$temporal_version"; }
+build_temporal() { mkdir -p "$tools/.new-temporal/bin"; cp ${program} "$tools/.new-temporal/bin/"; keep "$tools/.new-temporal" temporal "$temporal_version"; }
 find_go() { go=go; }
 exec 7<. 8<.
 begin_temporal

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { run } from '../../drivers/system/programs.ts'
 import { guest } from './guest-files.ts'
+import { pathOf } from './programs.ts'
 
 // A guest of QEMU with two engines: one on XFS with project quotas, which this machine's kernel need not have, and one on
 // ext4. Its kernel is that of microVMs and VMs, its programs are this machine's.
@@ -152,7 +153,7 @@ async function put(root: string, from: string, to: string): Promise<void> {
 
 /** A program and its libraries. */
 async function pathsOf(name: string): Promise<string[]> {
-  const path = (await run('sh', ['-c', 'command -v "$1"', 'sh', name])).trim()
+  const path = await pathOf(name)
   return [path, ...(await librariesOf(path))]
 }
 
