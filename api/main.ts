@@ -8,6 +8,7 @@ import { makeImagePolicy } from '../lib/image-policy.ts'
 import { makeOutbound } from '../lib/outbound.ts'
 import { partyRing } from '../lib/payload-codec.ts'
 import { formatKeyRing, readKeyRing } from '../lib/seal.ts'
+import { freeStartMemory } from '../lib/start-memory.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { markDecisionTold } from '../models/ai/decisions.ts'
@@ -165,6 +166,7 @@ const watching = Promise.all([
   ...[operationEnds, runEnds].map((ends) => ends.watch(log, stopping.signal)),
   watchRunChanges(log, stopping.signal),
 ])
+freeStartMemory()
 const server = makeServer(limitBodies(app), settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>
   log.info({ url: settings.KEELSON_API_URL }, 'ready'),

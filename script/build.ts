@@ -22,6 +22,16 @@ async function sourceHash(): Promise<string> {
   return hash.digest('hex')
 }
 
+/**
+ * The bundle without the text of its sources. Stack traces need the names and lines alone, and each worker would hold the text
+ * in memory several times.
+ */
+function withoutSources(code: string): string {
+  const at = code.lastIndexOf('base64,') + 'base64,'.length
+  const { sourcesContent: _, ...map } = JSON.parse(Buffer.from(code.slice(at), 'base64').toString())
+  return code.slice(0, at) + Buffer.from(JSON.stringify(map)).toString('base64')
+}
+
 const folder = resolve(stateFolder(), 'build')
 const bundle = join(folder, 'workflows.js')
 const hash = await sourceHash()
@@ -41,7 +51,7 @@ if (existsSync(entry) && !(existsSync(bundle) && builtFrom === hash)) {
   })
   await mkdir(folder, { recursive: true })
   // Renamed into place, so that a starting worker reads the old bundle or the new one as a whole.
-  await writeFile(`${bundle}.new`, code)
+  await writeFile(`${bundle}.new`, withoutSources(code))
   await rename(`${bundle}.new`, bundle)
   await writeFile(`${bundle}.hash`, hash)
   console.log(`${'workflow bundle'.padEnd(56)} ${((performance.now() - begun) / 1000).toFixed(1)} s`)

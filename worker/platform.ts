@@ -39,6 +39,7 @@ import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
 import { platformQueue } from '../lib/operation-workflows.ts'
 import { makeOutbound } from '../lib/outbound.ts'
+import { freeStartMemory } from '../lib/start-memory.ts'
 import { dataConverter, platformCodec, temporalClient, temporalConnection } from '../lib/temporal.ts'
 import { useBlobStores } from '../models/blobs.ts'
 import { useProviders } from '../models/connectors/providers.ts'
@@ -148,6 +149,7 @@ gauge(
 )
 const scraped = await serveMetrics('worker', settings, log)
 log.info('ready')
+freeStartMemory()
 
 const workers = [worker, documents]
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
