@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { filesOfRun } from './test/support/drawn-files.ts'
+import { isExclusive } from './test/support/exclusive-files.ts'
 
 // Tests run the .ts files as Node 24 does: no transform, ES modules. script/test says how the projects share the machine.
 
@@ -18,15 +18,10 @@ const onStack = {
   setupFilesAfterEnv: [...common.setupFilesAfterEnv, '<rootDir>/test/support/each-file.ts'],
 }
 
-// What a file imports says that it needs the stack for itself: it kills or stops roles, opens and closes hosts, listens
-// on the one port of the mail topic, or says so by importing `exclusive`.
-const alone = /support\/(exclusive|platform|hosts|describe-hosts|topic)\.ts'/
-
 const ends = (suffix, files) =>
-  files.map((file) => `<rootDir>/${file}`).filter((file) => file.endsWith(suffix))
-const files = filesOfRun().map((file) => `test/${file}`)
+  files.filter((file) => file.endsWith(suffix)).map((file) => `<rootDir>/test/${file}`)
+const files = filesOfRun()
 const stackFiles = files.filter((file) => !file.endsWith('.unit.test.ts'))
-const isExclusive = (file) => alone.test(readFileSync(new URL(file, import.meta.url), 'utf8'))
 
 export default {
   maxWorkers: 1,

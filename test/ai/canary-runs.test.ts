@@ -120,7 +120,8 @@ describe('a run', () => {
 describe('a promotion', () => {
   test('refuses no run, and the former primary ends with its open runs', async () => {
     const { id, primary, canary } = await inserted(10)
-    const before = await run(id, 'a')
+    const before = await runOfPrimary(id, primary)
+    await workflows.askCanary(id, { weight: 10 })
     const promotion = new AbortController()
     const promote = async () => {
       const accepted = await workflows.promote(id)
@@ -149,8 +150,8 @@ describe('a promotion', () => {
     for (const { _id } of open) await workflows.askCancel(id, _id)
     await operation.success()
     expect((await workflows.get(id)).former_deployments).toEqual([])
-    for (const one of [before, after]) {
-      const { deployment_id, ended_at } = await workflows.getRun(id, one.id)
+    for (const one of [before, after.id]) {
+      const { deployment_id, ended_at } = await workflows.getRun(id, one)
       expect(ended_at === null).toBe(deployment_id === canary)
     }
     await undeploy(id)

@@ -41,7 +41,7 @@ beforeAll(async () => {
     if (count < held.from) return {}
     held.most = Math.max(held.most, ++held.open)
     return { waits: { after: 0, for: held.release.promise.then(() => held.open--) } }
-  }, modelProviderPorts.runs)
+  }, modelProviderPorts.maps)
   tenant = await makeTenant()
   workflows = aiWorkflowsOf(tenant.owner)
   const connector = await insertConnector(tenant.id, 'openai_compatible', provider.base_url, {

@@ -34,7 +34,7 @@ const messages = [{ role: 'user', content: '${item}' }]
 const topic = { type: 'object', properties: { topic: { type: 'string' } }, required: ['topic'] }
 
 beforeAll(async () => {
-  provider = await startModelProvider((model) => treatments[model] ?? {}, modelProviderPorts.runs)
+  provider = await startModelProvider((model) => treatments[model] ?? {}, modelProviderPorts.usage)
   tenant = await makeTenant()
   workflows = aiWorkflowsOf(tenant.owner)
   const [known, unknown] = [

@@ -108,6 +108,8 @@ export const modelProviderPorts = {
   embeddings: layout.apiPort + 77,
   rankings: layout.apiPort + 79,
   runs: layout.apiPort + 84,
+  usage: layout.apiPort + 95,
+  maps: layout.apiPort + 98,
   tools: layout.apiPort + 89,
   evals: layout.apiPort + 85,
   streams: layout.apiPort + 94,
