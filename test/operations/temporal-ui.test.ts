@@ -1,10 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
+import { temporalClient } from '../../lib/temporal.ts'
 import { ownerFile } from '../../script/lib/secrets.ts'
 import { type OpenPage, openBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
-import { facts, layout } from '../support/stack.ts'
+import { facts, layout, stackSettings } from '../support/stack.ts'
 import { makeTenant } from '../support/tenants.ts'
 
 // An operator reads a workflow in the Temporal UI, in a browser, as docs/operators.md says ("Reading payloads").
@@ -17,6 +18,10 @@ beforeAll(async () => {
   const accepted = await tenant.containers.create({ name: `ui-${newId()}`, image: 'busybox:latest' })
   const { resource_id, workflow_id } = await accepted.operation.success()
   ;[container, workflow] = [resource_id, workflow_id]
+  // It ends later than its operation, and the UI shows no end of a workflow that it found running: not within a minute.
+  const temporal = temporalClient(stackSettings())
+  await temporal.workflow.getHandle(workflow).result()
+  await temporal.connection.close()
   browser = await openBrowser(1300, 900)
 })
 afterAll(() => browser?.close())
