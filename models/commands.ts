@@ -1,4 +1,5 @@
 import mongoose from 'mongoose'
+import { maxTimeMS } from './tenant-scope.ts'
 
 // MongoDB's own commands, for what each request and each call of a model asks of it. A command takes some two thirds of the CPU
 // time of the driver's method, and half of mongoose's, and the answer to a write names the election. None is part of a
@@ -41,28 +42,24 @@ export const update = async (
   writeConcern: Concern,
 ): Promise<Written> => (updates.length ? write({ update: collection, updates, writeConcern }) : nothing)
 
-/** The first document that the filter finds; null if there is none. */
-export async function findOne<D>(
-  collection: string,
-  filter: object,
-  bounds: { maxTimeMS?: number } = {},
-): Promise<D | null> {
-  const { cursor } = await command<Batch<D>>({
-    find: collection,
-    filter,
-    limit: 1,
-    singleBatch: true,
-    ...bounds,
-  })
-  return cursor.firstBatch[0] ?? null
-}
-
 /** The documents of an aggregation, which must be few. */
 export async function aggregate<D>(collection: string, pipeline: object[]): Promise<D[]> {
   const { cursor } = await command<Batch<D>>({
     aggregate: collection,
     pipeline,
     cursor: {},
+  })
+  return cursor.firstBatch
+}
+
+/** Up to `limit` documents that the filter finds; fewer if an answer of MongoDB has no room for them (16 MiB). */
+export async function find<D>(collection: string, filter: object, limit: number): Promise<D[]> {
+  const { cursor } = await command<Batch<D>>({
+    find: collection,
+    filter,
+    limit,
+    singleBatch: true,
+    maxTimeMS,
   })
   return cursor.firstBatch
 }

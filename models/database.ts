@@ -2,7 +2,6 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import mongoose from 'mongoose'
 import { makeNamedQueues } from '../lib/queue.ts'
 import { parseKeyRing, readKeyRing } from '../lib/seal.ts'
-import { findOne } from './commands.ts'
 import { patience, unlessAway, watchPrimary } from './database-away.ts'
 import { openDataKeys, useMasterKeys } from './data-keys.ts'
 
@@ -108,13 +107,3 @@ export const apart = <T>(work: () => Promise<T>): Promise<T> => outside(work)
 /** Whether MongoDB refused a write because of a unique index. */
 export const isDuplicateKey = (error: unknown): error is { keyPattern: Record<string, unknown> } =>
   error instanceof mongoose.mongo.MongoServerError && error.code === 11000
-
-/**
- * Reads one document of any tenant by a command of MongoDB, in half the time of mongoose. For reads on each request, by a key
- * that is unique over all tenants. Not part of a transaction.
- */
-export const readOne = <D>(
-  { collection }: mongoose.Model<D>,
-  filter: Record<string, string>,
-  bounds?: { maxTimeMS: number },
-): Promise<D | null> => findOne<D>(collection.collectionName, filter, bounds)

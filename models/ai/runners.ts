@@ -2,7 +2,7 @@ import { exportJWK, generateKeyPair } from 'jose'
 import mongoose, { Schema } from 'mongoose'
 import { PublicKey } from '../../lib/host-protocol.ts'
 import { RunnerKey, type RunnerSpec } from '../../lib/runner-protocol.ts'
-import { readOne } from '../database.ts'
+import { readOne } from '../read-one.ts'
 import { idField } from '../resources.ts'
 import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
@@ -64,7 +64,7 @@ export async function removeRunner(tenant_id: string, _id: string): Promise<void
 }
 
 /** Finds a runner of any tenant by its id, for each of its requests. */
-export const runnerOf = (_id: string): Promise<RunnerDocument | null> => readOne(Runner, { _id })
+export const runnerOf = (_id: string): Promise<RunnerDocument | null> => readOne(Runner, '_id', _id)
 
 /** The settings of a runner's program that name it and have its key. */
 export async function runnerVars(tenant_id: string, _id: string): Promise<Record<string, string>> {

@@ -1,7 +1,8 @@
 import mongoose, { Schema } from 'mongoose'
 import { NameTaken, NotFound } from '../../lib/problem.ts'
 import { endOf } from '../../lib/secret-hints.ts'
-import { isDuplicateKey, readOne } from '../database.ts'
+import { isDuplicateKey } from '../database.ts'
+import { readOne } from '../read-one.ts'
 import { documentOptions, idField } from '../resources.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import { tenantScoped } from '../tenant-scope.ts'
@@ -133,7 +134,7 @@ export async function findByCredentials(
 
 /** The client with this id, also if it has expired. */
 export const findByClientId = (client_id: string): Promise<ApiClientDocument | null> =>
-  readOne(ApiClient, { client_id })
+  readOne(ApiClient, 'client_id', client_id)
 
 /** The client with this id; null if it was deleted or has expired. */
 export async function livingClient(client_id: string): Promise<ApiClientDocument | null> {

@@ -1,6 +1,7 @@
 import mongoose, { Schema } from 'mongoose'
 import { Unauthenticated } from '../../lib/problem.ts'
-import { readOne, transaction } from '../database.ts'
+import { transaction } from '../database.ts'
+import { readOne } from '../read-one.ts'
 import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { hashToken, newToken, sealSecret, unsealSecret } from '../secrets.ts'
@@ -215,12 +216,12 @@ export interface DeployIdentity {
 export async function deployIdentityOf(token: string): Promise<DeployIdentity | null> {
   const hash = hashToken(token)
   if (token.startsWith(`${sessionKind}_`)) {
-    const session = await readOne(DeploySession, { _id: hash })
+    const session = await readOne(DeploySession, '_id', hash)
     if (!session || session.expires_at.getTime() <= Date.now()) return null
     const { tenant_id, deploy_server_id, login } = session
     return { tenant_id, deploy_server_id, name: login }
   }
-  const found = await readOne(DeployCredentials, { token_hash: hash })
+  const found = await readOne(DeployCredentials, 'token_hash', hash)
   if (!found) return null
   return {
     tenant_id: found.tenant_id,

@@ -1,6 +1,6 @@
 import { newId } from '../../lib/ids.ts'
 import { Unauthenticated } from '../../lib/problem.ts'
-import { readOne } from '../database.ts'
+import { readOne } from '../read-one.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import type { Origin } from './browsers.ts'
 import { copyGrants } from './grants.ts'
@@ -70,7 +70,7 @@ export interface Identity {
 
 /** The user of this token, with their current permissions. One query, since this runs on each request. */
 export async function identityOf(token: string): Promise<Identity | null> {
-  const session = await readOne(Session, { _id: hashToken(token) })
+  const session = await readOne(Session, '_id', hashToken(token))
   const now = Date.now()
   if (!session || session.expires_at.getTime() <= now) return null
   const slid = Math.min(now + idleMs, session.ends_at.getTime())

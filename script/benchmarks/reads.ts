@@ -10,27 +10,34 @@ import type { Stack } from './stack.ts'
 const rounds = 5
 const roundSec = 5
 const connections = 10
+const sleeping = { image: 'busybox', command: ['sleep', '3600'], cpu_cores: 0.1, memory_mib: 16 }
 
-/** `GET /containers/{id}`, in turns with a minimal server that makes the same checks. */
+/**
+ * `GET /containers/{id}`, in turns with a minimal server that makes the same checks. Each connection has a session and a container of
+ * its own, since the API reads what several ask for at once only once.
+ */
 export async function reads(stack: Stack, port: number): Promise<Row[]> {
-  const { id } = await stack.finish('POST', '/api/v1/containers', {
-    name: 'bench-reads',
-    image: 'busybox',
-    command: ['sleep', '3600'],
-    cpu_cores: 0.1,
-    memory_mib: 16,
-  })
+  const asked = await Promise.all(
+    Array.from({ length: connections }, async (_, at) => {
+      const name = `bench-reads-${at}`
+      const { id } = await stack.finish('POST', '/api/v1/containers', { ...sleeping, name })
+      const headers = { authorization: `Bearer ${await stack.login()}` }
+      return { method: 'GET' as const, path: `/api/v1/containers/${id}`, headers }
+    }),
+  )
   const baseline = await startBaseline(stack, port)
   const ours = { perSec: [] as number[], p50: [] as number[], p99: [] as number[] }
   const theirs = { perSec: [] as number[], p50: [] as number[], p99: [] as number[] }
   try {
     for (let round = 0; round <= rounds; round++) {
-      for (const [origin, into] of [
+      for (const [url, into] of [
         [stack.api, ours],
         [`http://127.0.0.1:${port}`, theirs],
       ] as const) {
-        const url = `${origin}/api/v1/containers/${id}`
-        const result = await autocannon({ url, headers: stack.headers, connections, duration: roundSec })
+        let clients = 0
+        const setupClient = (client: autocannon.Client): void =>
+          client.setRequests([{ ...asked[clients++ % connections] }])
+        const result = await autocannon({ url, setupClient, connections, duration: roundSec })
         if (result.non2xx) throw new Error(`${result.non2xx} answers of ${url} were no 200`)
         if (round === 0) continue // warm-up
         into.perSec.push(result.requests.average)
@@ -40,7 +47,7 @@ export async function reads(stack: Stack, port: number): Promise<Row[]> {
     }
   } finally {
     baseline.kill()
-    await stack.finish('DELETE', `/api/v1/containers/${id}`)
+    await Promise.all(asked.map(({ path }) => stack.finish('DELETE', path)))
   }
   const ratios = ours.perSec.map((figure, round) => figure / (theirs.perSec[round] ?? Number.NaN))
   return [

@@ -36,6 +36,8 @@ export interface Stack extends As {
   pids(): Promise<Record<string, number>>
   /** The calls of the user with this session. */
   as(token: string): As
+  /** The token of another session of the first owner. */
+  login(): Promise<string>
   stop(): Promise<void>
 }
 
@@ -100,12 +102,15 @@ export async function stackAt(
 ): Promise<Stack> {
   const facts = JSON.parse(readFileSync(join(state, 'server.json'), 'utf8')) as Record<string, string>
   const api = facts['api_url'] ?? ''
-  const login = await fetch(`${api}/api/v1/auth/login`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: readFileSync(join(state, 'owner.json')),
-  })
-  const { token } = (await login.json()) as { token: string }
+  const login = async () => {
+    const answer = await fetch(`${api}/api/v1/auth/login`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: readFileSync(join(state, 'owner.json')),
+    })
+    return ((await answer.json()) as { token: string }).token
+  }
+  const token = await login()
   const headers = { authorization: `Bearer ${token}` }
 
   const as = (of: string): As => callsBy(api, of)
@@ -125,6 +130,7 @@ export async function stackAt(
       )
     },
     as,
+    login,
     ...as(token),
     stop: async () => void (await ask('destroy', '--yes')),
   }
