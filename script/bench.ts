@@ -77,7 +77,13 @@ const wanted = process.argv.slice(2)
 const means = (word: string, name: string): boolean => name === word || name.startsWith(`${word}-`)
 const names = Object.keys(benches)
 const unknown = wanted.filter((word) => !names.some((name) => means(word, name)))
-if (unknown.length) throw new Error(`no such bench: ${unknown.join(', ')}; there are ${names.join(', ')}`)
+if (unknown.length) {
+  const isQuestion = unknown.every((word) => word === '--help' || word === '-h')
+  const said = `script/bench [NAME…], all without a name: ${names.join(', ')}`
+  if (isQuestion) console.log(said)
+  else console.error(`No such bench: ${unknown.join(', ')}. ${said}`)
+  process.exit(isQuestion ? 0 : 2)
+}
 
 const stack = await startStack(portBase, [providerPort])
 try {

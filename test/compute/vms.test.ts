@@ -148,6 +148,11 @@ testLong(
     const once = () => eventually(async () => (await output(id, 'cat /root/runs')) === 'run', making)
 
     await once()
+    const command = ['sh', '-c', 'echo "$1"; exit 7', 'sh', 'a  b']
+    expect(await tenant.owner.ask('POST', `${path}/${id}/exec`, { command })).toMatchObject({
+      status: 200,
+      body: { output: 'a  b\n', exit_code: 7, truncated: false },
+    })
     expect(await output(id, 'cat /home/debian/.ssh/authorized_keys; hostname')).toBe(`${key}\n${vm.name}`)
     expect(await output(id, 'ip -4 -o address show scope global')).toContain(` ${addressOf(vm)}/24 `)
     expect(await output(id, `curl -s http://${neighbour.name}/`)).toBe(neighbour.name)
