@@ -4,6 +4,7 @@ import type { Model, QueryFilter } from 'mongoose'
 import type { Logger } from '../lib/log.ts'
 import { NotFound } from '../lib/problem.ts'
 import { unlessAway } from './database-away.ts'
+import { readOne } from './read-one.ts'
 import { everyTenant } from './tenant-scope.ts'
 
 /** What has ended has no field `open`. */
@@ -62,8 +63,7 @@ export class EndWatch<D extends Ending> {
       // Listen before the query: an end between the two is not missed.
       const news = this.#nextNews(_id, deadline - Date.now(), signal)
       try {
-        const filter = { _id, tenant_id } as QueryFilter<D>
-        const found = await unlessAway(() => this.#model.findOne(filter).lean<D>().exec())
+        const found = await unlessAway(() => readOne(this.#model, '_id', _id, { tenant_id }))
         if (!found) throw new NotFound(this.#title)
         if (!found.open || Date.now() >= deadline || signal?.aborted) return found
         await news.heard
