@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from '@jest/globals'
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals'
 import mongoose, { Schema } from 'mongoose'
 import { newId } from '../../lib/ids.ts'
 import { readOne } from '../../models/read-one.ts'
@@ -26,16 +26,16 @@ beforeEach(async () => void (await Page.insertMany(pages)))
 // Before the connection ends, which is when the file does.
 afterEach(async () => void (await Page.collection.drop()))
 
-/** What `work` gives, and how many commands it sent. */
+/** What `work` gives, and how many finds of this collection it sent. */
 async function counted<T>(work: () => Promise<T>): Promise<[T, number]> {
-  const client = mongoose.connection.getClient()
-  let commands = 0
-  const count = () => void commands++
-  client.on('connectionCheckedOut', count)
+  const { db } = mongoose.connection
+  if (!db) throw new Error('not connected')
+  const sent = jest.spyOn(db, 'command')
   try {
-    return [await work(), commands]
+    const given = await work()
+    return [given, sent.mock.calls.filter(([{ find }]) => find === name).length]
   } finally {
-    client.off('connectionCheckedOut', count)
+    sent.mockRestore()
   }
 }
 
