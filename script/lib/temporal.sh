@@ -63,22 +63,7 @@ copy_temporal() {
 
 # Beside the rest of bootstrap, which takes as long.
 begin_temporal() {
-  temporal_job='' temporal_log=''
   temporal_is_there && return
-  find_go # for both
-  temporal_log=$(mktemp)
-  set -m # a group of its own, that can be ended with all its children
-  (use_temporal) >"$temporal_log" 2>&1 </dev/null &
-  temporal_job=$!
-  set +m
-  trap 'kill -- "-$temporal_job" 2>/dev/null || true' EXIT
-}
-end_temporal() {
-  [[ -n $temporal_job ]] || return 0
-  local status=0
-  wait "$temporal_job" || status=$?
-  trap - EXIT
-  cat "$temporal_log"
-  rm "$temporal_log"
-  ((status == 0)) || exit "$status"
+  find_go # before others need it, too
+  begin temporal use_temporal
 }

@@ -32,6 +32,37 @@ step() {
   die "$what failed. $remedy"
 }
 
+# Jobs beside the rest: `begin NAME COMMAND...` starts one, `end_jobs` waits for all and prints what each said, and `is_running NAME`
+# tells whether one still works. A script that ends takes its jobs away. No job installs packages of the system: one at a time can.
+declare -A job_pids=() job_logs=()
+begin() {
+  local name=$1
+  shift
+  job_logs[$name]=$(mktemp)
+  set -m # a group of its own, that can be ended with all its children
+  ("$@") >"${job_logs[$name]}" 2>&1 </dev/null &
+  job_pids[$name]=$!
+  set +m
+  trap kill_jobs EXIT
+}
+kill_jobs() {
+  local pid
+  for pid in "${job_pids[@]}"; do kill -- "-$pid" 2>/dev/null || true; done
+  rm -f "${job_logs[@]}"
+}
+is_running() { [[ -n ${job_pids[$1]:-} ]] && kill -0 "${job_pids[$1]}" 2>/dev/null; }
+end_jobs() {
+  local name status=0
+  for name in "${!job_pids[@]}"; do
+    wait "${job_pids[$name]}" || status=$?
+    cat "${job_logs[$name]}"
+    ((status == 0)) || exit "$status"
+  done
+  trap - EXIT
+  rm -f "${job_logs[@]}"
+  job_pids=() job_logs=()
+}
+
 # A file in a tool's folder records the installed version. The folder is moved in as a whole, so a broken run leaves no
 # partial tool.
 pinned() { [[ -f $tools/$1/.pinned && $(<"$tools/$1/.pinned") == "$2" ]]; }

@@ -47,7 +47,7 @@ build_temporal() { mkdir -p "$tools/.new-temporal/bin"; cp ${program} "$tools/.n
 find_go() { go=go; }
 exec 7<. 8<.
 begin_temporal
-end_temporal`
+end_jobs`
   return (await run('bash', ['-c', script], { env: { ...engine(), ...settings }, cwd: layout.repository }))
     .stdout
 }
