@@ -24,11 +24,8 @@ build_temporal() {
   local new=$tools/.new-temporal
   rm -rf "$new"
   mkdir -p "$new/bin"
-  # Go checks every module against its public checksum database. GOTOOLCHAIN=local prevents the download of a newer Go. The tag is
-  # that of Temporal's own builds. GOGC=400: the compiler collects less garbage, which saves a tenth of its time. -dwarf=false:
-  # it leaves out the debugger's data, which -s -w would drop at the end, and saves a twelfth more.
-  CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-trimpath GOBIN=$new/bin GOGC=400 "$1" install -tags disable_grpc_modules -gcflags=all=-dwarf=false \
-    -ldflags '-s -w' "github.com/temporalio/cli/cmd/temporal@v$temporal_version"
+  # Go checks every module against its public checksum database. The tag is that of Temporal's own builds.
+  GOBIN=$new/bin build_with_go "$1" install -tags disable_grpc_modules "github.com/temporalio/cli/cmd/temporal@v$temporal_version"
   keep "$new" temporal "$temporal_version"
 }
 

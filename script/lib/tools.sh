@@ -145,6 +145,13 @@ install_go() {
   pinned go "$1"
 }
 
+# build_with_go COMMAND...: all builds have the same flags, so that each standard package is compiled once. GOTOOLCHAIN=local
+# prevents the download of a newer Go. GOGC=400: the compiler collects less garbage, which saves a tenth of its time.
+# -dwarf=false: it leaves out the debugger's data, which -s -w would drop at the end, and saves a twelfth more.
+build_with_go() {
+  CGO_ENABLED=0 GOTOOLCHAIN=local GOGC=400 GOFLAGS="-trimpath -gcflags=all=-dwarf=false '-ldflags=-s -w'" "$@"
+}
+
 # PostgreSQL 17 with pgvector from Debian 13, for `images/rag/pgvector` where no registry answers, and for tests. Debian 12
 # has neither, and an older C library: `wrapped` has programs that start them with their own.
 pgvector_version=2-17
