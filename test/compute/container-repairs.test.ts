@@ -120,6 +120,26 @@ test('a container that writes more than its disk_gib is stopped, and starts agai
   })
 })
 
+test('a container that its engine restarts again and again is stopped once it has written more than its disk_gib', async () => {
+  const tenant = await makeTenant()
+  const script = 'dd if=/dev/zero of=/filled bs=1M count=1100; exit 1'
+  const { id } = await tenant.containers.make(shell(script, { disk_gib: 1, cpu_cores: 1, memory_mib: 64 }))
+  const full = await eventually(async () => {
+    const now = await tenant.containers.get(id)
+    return now.desired_state === 'stopped' && now
+  })
+  const message = expect.stringMatching(/had written more than its disk_gib/)
+  expect(full).toMatchObject({ status: 'stopped', restart_policy: 'always', status_reason: message })
+  await noted(tenant, id, 'disk_full')
+  const { State, HostConfig } = await engine.only(id)
+  expect([State.Running, State.Restarting, HostConfig.RestartPolicy?.Name]).toEqual([false, false, 'no'])
+
+  // It runs into the new limit, too.
+  await (await tenant.containers.update(id, { disk_gib: 2 })).operation.success()
+  await tenant.containers.start(id)
+  await eventually(async () => (await tenant.containers.get(id)).restart_count > 0)
+})
+
 test('a container that its owner stopped stays stopped', async () => {
   const tenant = await makeTenant()
   const { id } = await tenant.containers.make()
