@@ -13,13 +13,13 @@ export const forced = z.strictObject({
   force: z
     .stringbool({ truthy: ['true'], falsy: ['false'] })
     .default(false)
-    .describe('Deletes it although it is in use: what uses it fails from then on'),
+    .describe('Delete it even if it is in use; what uses it then fails'),
 })
 
 export const Name = z
   .string()
   .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9 and -, not - at an end')
-  .describe('Unique per tenant and kind')
+  .describe('The name, unique per tenant and kind of resource')
 
 /** Text of one line for people: nothing in it hides, turns or breaks what stands beside it. */
 export const PlainText = z

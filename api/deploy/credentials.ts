@@ -22,7 +22,7 @@ const CredentialsView = z
   .strictObject({
     dashboard_url: z.url(),
     api_base_url: z.url().describe('The operations below the deploy server'),
-    root_login: z.string().describe('For the dashboard'),
+    root_login: z.string().describe('The credentials for the dashboard'),
     root_password: z.string(),
     api_token: z.string().describe('A bearer token for the API, and the password for the registry'),
     registry: z.string().describe('Where to push images: `docker push REGISTRY/NAME:TAG`'),
@@ -85,7 +85,7 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
       method: 'POST',
       path: `${path}/credentials/rotate`,
       permission: 'deploy_servers:credentials',
-      summary: 'Replace the root password and the API token; ends all root logins',
+      summary: 'Replace the root password and the API token, and end all root logins',
       params: byId,
       responses: { 200: CredentialsView },
       handle: async ({ caller, params }) => {
@@ -100,7 +100,7 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
       method: 'POST',
       path: `${path}/login`,
       permission: anybody('logging in is how the dashboard gets a token'),
-      summary: 'Log in with the root credentials of a deploy server, for what is below it',
+      summary: 'Log in to a deploy server with its root credentials',
       params: byId,
       body: z.strictObject({
         login: z.string().min(1).max(255),

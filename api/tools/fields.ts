@@ -77,7 +77,7 @@ const Auth = z
   ])
   .default({ type: 'none' })
   .describe(
-    'How the tool shows who it is: by its own `secret` (bearer, header, or basic as `user:password`), or by a connector (oauth, or bearer with `connector_id`), whose use needs `connectors:use`',
+    'How the tool authenticates: with its own `secret` (bearer, header, or basic as `user:password`), or with a connector (oauth, or bearer with `connector_id`), which needs the permission `connectors:use`',
   )
 
 const Secret = z
@@ -86,7 +86,7 @@ const Secret = z
   .max(8192)
   .regex(/^[^\r\n\0]*$/, 'must be one line')
   .optional()
-  .describe('The token, key, or `user:password` of `auth`; it is not shown again')
+  .describe('The token, key, or `user:password` of `auth`; it is never shown again')
 
 const common = {
   name: Name,
@@ -101,7 +101,7 @@ const parts = {
   command: z
     .string()
     .regex(/^[\w./@+-]{1,255}$/, 'must be a program, without arguments')
-    .describe('It runs only in a microVM of its own, never on the platform'),
+    .describe('The command, which runs only in a microVM of its own, never on the platform'),
   args: z
     .array(
       z
@@ -133,20 +133,20 @@ const parts = {
     'The subnet of that microVM. Without it the command has no network, and `npx` cannot download',
   ),
   method: z.enum(methods),
-  headers: Headers.default({}).describe('Sent with each request; a header with a secret is refused'),
-  input_schema: InputSchema.describe('A JSON Schema of what a call gives'),
+  headers: Headers.default({}).describe('Headers sent with each request; a header with a secret is refused'),
+  input_schema: InputSchema.describe('The JSON Schema of a call’s input'),
   document: Document,
   builtin: z
     .string()
     .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be 1 to 63 of a-z, 0-9 and _, the first a letter')
-    .describe('The tool of the platform’s own'),
+    .describe('The platform’s built-in tool'),
 }
 
 const HttpTool = z
   .strictObject({
     kind: z.literal('http'),
     method: parts.method,
-    url: parts.url.describe('A template: `https://api.example.com/users/{id}`, filled from the input'),
+    url: parts.url.describe('A template such as `https://api.example.com/users/{id}`, filled from the input'),
     headers: parts.headers,
     input_schema: parts.input_schema,
     ...remote,
@@ -164,7 +164,7 @@ const HttpTool = z
 const OpenApiTool = z
   .strictObject({
     kind: z.literal('openapi'),
-    url: parts.url.optional().describe('Where the document is'),
+    url: parts.url.optional().describe('The URL of the document'),
     document: parts.document.optional(),
     ...remote,
   })
