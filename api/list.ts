@@ -34,7 +34,7 @@ const controls = {
   q: z
     .string()
     .max(200)
-    .refine((text) => !text.includes('\0'), 'no NUL') // no pattern of MongoDB has one
+    .refine((text) => !text.includes('\0'), 'must have no NUL') // no pattern of MongoDB has one
     .optional()
     .describe('Case-insensitive text to find in any field'),
 }
@@ -214,7 +214,7 @@ function exactly(field: z.ZodType): z.ZodType {
     context.issues.push({
       code: 'custom',
       input: text,
-      message: asText.error.issues[0]?.message ?? 'is no value of this field',
+      message: asText.error.issues[0]?.message ?? 'is not a value of this field',
     })
     return z.NEVER
   })

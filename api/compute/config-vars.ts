@@ -59,7 +59,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
         config_vars: ConfigVars,
         needs_restart: z
           .boolean()
-          .describe(`The ${title} keeps the previous values until it is stopped and started`),
+          .describe(`Whether the ${title} keeps the previous values until it is stopped and started`),
       }),
     },
     handle: async ({ caller, params, body }) => {

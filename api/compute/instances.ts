@@ -41,12 +41,12 @@ const bytesOf = (value: unknown): number => Buffer.byteLength(JSON.stringify(val
 export const Arguments = z
   .array(z.string().max(4096))
   .max(256)
-  .refine((words) => bytesOf(words) <= mostArgumentsBytes, 'at most 64 KiB together')
+  .refine((words) => bytesOf(words) <= mostArgumentsBytes, 'must have at most 64 KiB together')
 export const ConfigVarName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/)
 export const ConfigVars = z
   .record(ConfigVarName, z.string().max(32_768))
-  .refine((vars) => Object.keys(vars).length <= 200, 'at most 200 config vars')
-  .refine((vars) => bytesOf(vars) <= mostConfigVarsBytes, 'at most 256 KiB together')
+  .refine((vars) => Object.keys(vars).length <= 200, 'must have at most 200 config vars')
+  .refine((vars) => bytesOf(vars) <= mostConfigVarsBytes, 'must have at most 256 KiB together')
 export const Grace = z
   .int()
   .min(0)

@@ -50,7 +50,10 @@ const CreateVm = z.strictObject({
   ssh_keys: z.array(SshKey).max(20).default([]).describe('SSH public keys that can log in as `debian`'),
   user_data: z
     .string()
-    .refine((text) => Buffer.byteLength(text) <= maxUserDataBytes, `at most ${maxUserDataBytes} bytes`)
+    .refine(
+      (text) => Buffer.byteLength(text) <= maxUserDataBytes,
+      `must have at most ${maxUserDataBytes} bytes`,
+    )
     .nullable()
     .default(null)
     .describe('cloud-init user data. The API never returns it, because it may hold secrets'),

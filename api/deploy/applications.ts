@@ -47,7 +47,12 @@ const ApplicationView = z
 type View = z.output<typeof ApplicationView>
 
 const byApp = z.strictObject({ id: Id, app: Id })
-const Message = z.string().max(500).nullable().default(null).describe('Shown with the deployment')
+const Message = z
+  .string()
+  .max(500)
+  .nullable()
+  .default(null)
+  .describe('A message that is shown with the deployment')
 const Commit = z
   .string()
   .regex(/^[0-9a-f]{7,64}$/)
@@ -182,7 +187,10 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
           message: Message,
           commit: Commit,
         })
-        .refine(({ tag, deployment_id }) => !(tag && deployment_id), 'either a tag or a deployment_id')
+        .refine(
+          ({ tag, deployment_id }) => !(tag && deployment_id),
+          'must have either a tag or a deployment_id',
+        )
         .prefault({}),
       responses: { 202: DeploymentView },
       handle: ({ caller, params, body: { tag, deployment_id, ...told } }) =>

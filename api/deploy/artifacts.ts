@@ -102,7 +102,7 @@ export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
       .refine(
         ({ content_b64, upload, team_object }) =>
           [content_b64, upload, team_object].filter((one) => one !== undefined).length === 1,
-        'either content_b64, upload or team_object',
+        'must have one of content_b64, upload and team_object',
       ),
     json_kib: (mostMib * 4 * 1024) / 3 + 64,
     responses: { 202: ArtifactView },
@@ -119,7 +119,7 @@ export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
         return { operation_id: accepted._id, body: toView(document, url) }
       }
       if (content_b64 === undefined)
-        throw new Problem(422, 'team_storage_unavailable', 'There is no storage of teams yet')
+        throw new Problem(422, 'team_storage_unavailable', 'Teams have no storage yet')
       const archive = Buffer.from(content_b64, 'base64')
       if (!archive.subarray(0, 2).equals(gzipMagic))
         throw new InvalidInput(422, [{ pointer: '/content_b64', message: 'must be a .tgz' }])

@@ -92,10 +92,10 @@ const toView = (build: BuildDocument): View => ({
 
 const BuildLine = z.object({ time: Timestamp, line: z.string() }).meta({ id: 'BuildLogLine' })
 
-const Secrets = ConfigVars.refine((vars) => Object.keys(vars).length <= 50, 'at most 50 secrets').refine(
-  (vars) => Object.values(vars).every((value) => !value.includes('\0')),
-  'must not have a NUL',
-)
+const Secrets = ConfigVars.refine(
+  (vars) => Object.keys(vars).length <= 50,
+  'must have at most 50 secrets',
+).refine((vars) => Object.values(vars).every((value) => !value.includes('\0')), 'must not have a NUL')
 
 const NewBuild = z
   .strictObject({
@@ -125,7 +125,7 @@ const NewBuild = z
   })
   .refine(
     ({ artifact_id, artifact }) => (artifact_id === undefined) !== (artifact === undefined),
-    'either artifact_id or artifact',
+    'must have either artifact_id or artifact',
   )
 
 /** The HTTP operations on builds. */

@@ -34,7 +34,7 @@ const CredentialsView = z
 
 const DeployLogin = z
   .strictObject({
-    token: z.string().describe('Shown once'),
+    token: z.string().describe('The access token, shown once'),
     token_type: z.literal('Bearer'),
     expires_at: Timestamp,
   })
@@ -129,7 +129,7 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
       handle: async ({ caller, params }) => {
         await mine(deployServerResource, caller, params.id)
         if (caller.kind !== 'deploy_server')
-          throw new Problem(403, 'root_only', 'Only a root login of the deploy server can be ended here')
+          throw new Problem(403, 'root_only', 'This operation ends only root logins of the deploy server')
         await closeDeploySession(caller.tenant_id, caller.token)
       },
     }),

@@ -103,11 +103,11 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
     const fault = typeof url === 'string' ? outbound?.faultOf(url) : null
     if (fault === 'address_not_allowed')
       throw new InvalidInput(422, [
-        { pointer: '/url', message: 'address_not_allowed: it is no public address' },
+        { pointer: '/url', message: 'address_not_allowed: it is not a public address' },
       ])
     if (fault)
       throw new InvalidInput(422, [
-        { pointer: '/url', message: 'must be a URL of http or https without user and password' },
+        { pointer: '/url', message: 'must be an http or https URL without a user and password' },
       ])
   }
 
@@ -140,7 +140,7 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
       handle: async ({ caller, params: { id }, body }) => {
         await mine(deployServerResource, caller, id)
         if ((body.url === null) === (body.address === null))
-          throw new InvalidInput(422, [{ pointer: '/url', message: 'give either url or address' }])
+          throw new InvalidInput(422, [{ pointer: '/url', message: 'must have either url or address' }])
         needUrl(body.url)
         const made = await createSubscription(caller, id, body)
         const location = `/api/v1/deploy-servers/${id}/event-subscriptions/${made.subscription._id}`

@@ -78,7 +78,7 @@ const byService = z.strictObject({ id: Id, svc: Id })
 function needContainer(owner: object, name: string): void {
   const { containers } = owner as ServiceDocument
   if (containers.some((one) => one.name === name)) return
-  throw new InvalidInput(422, [{ pointer: '/container', message: 'is no container of the service' }])
+  throw new InvalidInput(422, [{ pointer: '/container', message: 'is not a container of the service' }])
 }
 
 const owner = {
@@ -169,7 +169,7 @@ export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {
         })
         .refine(
           ({ type, docker_compose }) => (type === undefined) !== (docker_compose === undefined),
-          'either a type or a docker_compose',
+          'must have either a type or a docker_compose',
         ),
       responses: { 202: ServiceView },
       json_kib: bodyKib,
@@ -229,7 +229,7 @@ export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {
             .describe('Variables to set; null removes a variable, and all others stay'),
           dry_run: z.boolean().default(false).describe('Only report what would change'),
         })
-        .refine(({ docker_compose, envs }) => docker_compose ?? envs, 'docker_compose or envs'),
+        .refine(({ docker_compose, envs }) => docker_compose ?? envs, 'must have docker_compose or envs'),
       responses: { 200: ServiceChange, 202: ServiceChange },
       json_kib: bodyKib,
       handle: async ({ caller, params: { id, svc }, body: { dry_run, ...changes } }) => {

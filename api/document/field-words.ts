@@ -128,7 +128,7 @@ export const fieldWords: Record<string, string> = {
   min_pass: 'How many of the repeats must pass',
   p95_ms: 'The duration that 95 % of these runs did not exceed, in ms; null: there were none',
   canary: 'The deployment that gets a part of the runs; null: none',
-  canary_key: 'Runs with the same key go to the same deployment while a canary takes a part of the runs',
+  canary_key: 'Runs with the same key go to the same deployment while a canary takes part of the runs',
   bounds: 'What the canary’s runs may take, compared with the primary’s',
   p95_ratio: 'The largest p95 of the canary, as a multiple of the primary’s; null: any',
   cost_ratio: 'The highest cost of the canary’s runs, as a multiple of the primary’s; null: any',

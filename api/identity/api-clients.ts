@@ -27,13 +27,17 @@ const view = {
   secret_hint: z.string().describe('The last four characters of the secret'),
   scopes: z.array(z.string()),
   expires_at: Timestamp.nullable().describe('When the API client expires; null: never'),
-  last_used_at: Timestamp.nullable().describe('Accurate to the minute'),
+  last_used_at: Timestamp.nullable().describe('When the client was last used, accurate to the minute'),
   created_at: Timestamp,
   updated_at: Timestamp,
 }
 const ApiClientView = z.strictObject(view).meta({ id: 'ApiClient' })
 const WithSecret = z
-  .strictObject({ ...view, client_secret: z.string().describe('Shown once'), token_endpoint: z.url() })
+  .strictObject({
+    ...view,
+    client_secret: z.string().describe('The secret, shown once'),
+    token_endpoint: z.url(),
+  })
   .meta({ id: 'ApiClientWithSecret' })
 
 const toView = (client: ApiClientDocument): z.output<typeof ApiClientView> => ({

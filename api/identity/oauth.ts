@@ -39,7 +39,7 @@ const Token = z
   .strictObject({
     access_token: z.string(),
     token_type: z.literal('Bearer'),
-    expires_in: z.int().describe('Seconds'),
+    expires_in: z.int().describe('Seconds until the token expires'),
     scope: z.string(),
   })
   .meta({ id: 'AccessToken' })

@@ -9,7 +9,7 @@ const loginPath = '/api/v1/auth/login'
 
 const Login = z
   .strictObject({
-    token: z.string().describe('Shown once'),
+    token: z.string().describe('The access token, shown once'),
     token_type: z.literal('Bearer'),
     expires_at: Timestamp,
     remember_token: z

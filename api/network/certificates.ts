@@ -92,7 +92,7 @@ export const certificates = [
         domains: Domains.optional(),
       })
       .refine(isUploadOrOrder, {
-        message: 'needs either certificate_pem and private_key_pem, or domains',
+        message: 'must have either certificate_pem and private_key_pem, or domains',
         path: ['certificate_pem'],
       }),
     responses: { 201: CertificateView, 202: CertificateView },

@@ -38,7 +38,7 @@ export const HealthCheck = z.strictObject({
   path: z
     .string()
     .max(1024)
-    .regex(/^\/[!-~]*$/, 'must be a path, as /health')
+    .regex(/^\/[!-~]*$/, 'must be a path, such as /health')
     .nullable()
     .default(null)
     .describe('Default: a TCP connection is enough'),
@@ -53,7 +53,7 @@ export const HostMatch = z
   .string()
   .max(253)
   .toLowerCase()
-  .regex(hostPattern, 'must be a host name, or *. and a domain')
+  .regex(hostPattern, 'must be a host name, or a wildcard such as *.example.com')
 
 /** Its form depends on `path_match_type`, so the model checks it. */
 export const PathMatch = z.string().min(1).max(1024)
@@ -62,11 +62,11 @@ export const PathMatchType = z
   .describe(
     `A prefix matches whole segments: /api matches /api/x, not /apix. A regex has at most ${longestRegex} characters, and must match the whole path`,
   )
-export const Method = z.string().regex(/^[A-Z]{1,20}$/, 'must be an HTTP method, as GET')
+export const Method = z.string().regex(/^[A-Z]{1,20}$/, 'must be an HTTP method, such as GET')
 export const PrefixRewrite = z
   .string()
   .max(1024)
-  .regex(/^\/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*$/, 'must be a path of a URL, as /shop')
+  .regex(/^\/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*$/, 'must be a path of a URL, such as /shop')
 
 export const RedirectStatus = z.int().min(300).max(399)
 /** Printable ASCII without spaces, quotes and backslashes; braces only for the two placeholders. */
@@ -84,7 +84,7 @@ export const HeadersAdd = z
     z.string().regex(headerName, 'must be a header name'),
     z.string().regex(headerValue, 'must be printable ASCII, without spaces at either end'),
   )
-  .refine((headers) => Object.keys(headers).length <= 50, 'at most 50 headers')
+  .refine((headers) => Object.keys(headers).length <= 50, 'must have at most 50 headers')
 export const HeadersRemove = z.array(z.string().regex(headerName, 'must be a header name')).max(50)
 
 export const Seconds = z.int().min(1).max(86_400)

@@ -135,13 +135,13 @@ const NewDocument = z
   .refine(
     ({ content, content_base64, upload }) =>
       [content, content_base64, upload].filter((one) => one !== undefined).length === 1,
-    'either content, content_base64 or upload',
+    'must have one of content, content_base64 and upload',
   )
 type NewDocument = z.output<typeof NewDocument>
 
 /** Throws InvalidInput. */
 function namedBy({ name, type = typeByName(name), metadata }: NewDocument) {
-  if (!type) throw invalid('/type', 'is needed: the name does not end with a known type')
+  if (!type) throw invalid('/type', 'is required: the name does not end with a known type')
   return { name, type, metadata }
 }
 
@@ -150,7 +150,7 @@ function wholeUpload(body: NewDocument): WholeUpload {
   const named = namedBy(body)
   const { content, content_base64 } = body
   const given_as = content === undefined ? 'content_base64' : 'content'
-  if (content !== undefined && !content.isWellFormed()) throw invalid('/content', 'is not text in Unicode')
+  if (content !== undefined && !content.isWellFormed()) throw invalid('/content', 'is not Unicode text')
   const bytes = content === undefined ? Buffer.from(content_base64 ?? '', 'base64') : Buffer.from(content)
   if (bytes.length > mostMib * 1024 ** 2) throw invalid(`/${given_as}`, `has more than ${mostMib} MiB`)
   return { ...named, content: bytes, given_as }

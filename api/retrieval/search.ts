@@ -102,7 +102,7 @@ export const makeRagSearch = ({ embeddings = noEmbeddings }: OperationsContext) 
     responses: {
       200: z.strictObject({
         hits: z.array(HitView).describe('Best first'),
-        rerank: RerankView.nullable().describe('Null: the search asked for no reranking'),
+        rerank: RerankView.nullable().describe('What the reranking did; null: the search asked for none'),
       }),
     },
     refuses: [403],

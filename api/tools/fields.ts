@@ -21,7 +21,7 @@ export const WebUrl = z
   .check((context) => {
     const parsed = URL.parse(context.value)
     if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.hash)
-      refuse(context, '', [], 'must be a URL of http or https without a fragment')
+      refuse(context, '', [], 'must be an http or https URL without a fragment')
     const found = secretInUrl(context.value)
     if (found) refuse(context, '', [], `${found}: use auth and secret`)
   })
@@ -33,7 +33,7 @@ const Headers = z
       const found = secretInHeader(name, value)
       if (found) refuse(context, '', [name], `${found}: use auth and secret`)
     }
-    if (Object.keys(context.value).length > 20) refuse(context, '', [], 'at most 20 headers')
+    if (Object.keys(context.value).length > 20) refuse(context, '', [], 'must have at most 20 headers')
   })
 
 /** What a header may hold. */
@@ -47,7 +47,7 @@ function visible(atMost: number) {
 const jsonAtMost = (kib: number) =>
   z
     .record(z.string(), z.unknown())
-    .refine((value) => JSON.stringify(value).length <= kib * 1024, `at most ${kib} KiB as JSON`)
+    .refine((value) => JSON.stringify(value).length <= kib * 1024, `must have at most ${kib} KiB as JSON`)
 
 const InputSchema = jsonAtMost(64)
   .refine(({ type }) => type === 'object', 'must be a JSON Schema of type object')
@@ -107,7 +107,7 @@ const parts = {
       z
         .string()
         .max(1000)
-        .regex(/^[^\0]*$/, 'no NUL'),
+        .regex(/^[^\0]*$/, 'must have no NUL'),
     )
     .max(50)
     .check((context) => {
@@ -121,9 +121,9 @@ const parts = {
       z
         .string()
         .max(8192)
-        .regex(/^[^\0]*$/, 'no NUL'),
+        .regex(/^[^\0]*$/, 'must have no NUL'),
     )
-    .refine((env) => Object.keys(env).length <= 50, 'at most 50 variables')
+    .refine((env) => Object.keys(env).length <= 50, 'must have at most 50 variables')
     .optional()
     .describe('Variables of the command. Their values are secret: only their names are shown'),
   image: ofInstances.image
@@ -154,7 +154,7 @@ const HttpTool = z
   .check((context) => {
     const { url, input_schema } = context.value
     const [, authority = ''] = /^\w+:\/\/([^/?#]*)/.exec(url) ?? []
-    if (/[{}]/.test(authority)) refuse(context, '', ['url'], 'no placeholder in the host')
+    if (/[{}]/.test(authority)) refuse(context, '', ['url'], 'must have no placeholder in the host')
     const known = Object.keys((input_schema['properties'] as object | undefined) ?? {})
     const unknown = placeholdersIn(url).filter((name) => !known.includes(name))
     if (unknown.length)
@@ -171,7 +171,7 @@ const OpenApiTool = z
   .check((context) => {
     const { url, document } = context.value
     if ((url === undefined) === (document === undefined))
-      refuse(context, '', [], 'give either url or document')
+      refuse(context, '', [], 'must have either url or document')
   })
 
 /** A whole tool. */

@@ -23,8 +23,11 @@ export const Command = z
   .array(z.string())
   .min(1)
   .max(256)
-  .refine((words) => words.join('').length <= mostCommandBytes, `at most ${mostCommandBytes} characters`)
-  .refine((words) => !words.join('').includes('\0'), 'no NUL')
+  .refine(
+    (words) => words.join('').length <= mostCommandBytes,
+    `must have at most ${mostCommandBytes} characters`,
+  )
+  .refine((words) => !words.join('').includes('\0'), 'must have no NUL')
 
 const ExecView = z
   .strictObject({
