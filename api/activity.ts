@@ -6,9 +6,9 @@ import { list } from './list.ts'
 import type { Caller, Operation } from './operation.ts'
 
 const ActivityView = z.strictObject({
-  time: Timestamp.describe('Of the last event, if the entry stands for several'),
+  time: Timestamp.describe('The time of the event; of the last one, if the entry stands for several'),
   first_time: Timestamp,
-  count: z.int().min(1).describe('Equal events in a row are one entry'),
+  count: z.int().min(1).describe('How many equal events in a row the entry stands for'),
   kind: z.string(),
   message: z.string(),
   data: z.record(z.string(), z.unknown()),

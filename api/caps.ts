@@ -22,7 +22,7 @@ export function makeCap(most: number, what: string): Cap {
 }
 
 const tooMany = (most: number, what: string): TooManyRequests =>
-  new TooManyRequests(1, `The tenant has ${most} ${what} open, the most at once`)
+  new TooManyRequests(1, `The tenant has ${most} ${what} open, and may have no more at once`)
 
 /** What lasts: a WebSocket, a stream such as a log that is followed, the reading of an archive, a wait, a probe. */
 export type Lasting = 'socket' | 'stream' | 'archive' | 'wait' | 'probe'

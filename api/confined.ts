@@ -26,8 +26,8 @@ export async function confine(
     throw new Problem(
       403,
       'outside_deploy_server',
-      'Outside of the deploy server',
-      'These credentials reach only what is below their deploy server',
+      'Outside the deploy server',
+      'These credentials reach only their own deploy server',
     )
   if (params['id'] !== id) throw new NotFound('deploy server')
 }

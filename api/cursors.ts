@@ -28,9 +28,9 @@ export function cursorAt({ sort_by, order }: Sorting, path: string, document: { 
 export function after(cursor: string, sorting: Sorting, path: string, isDate: boolean): Filter {
   const [sort_by, order, text, id] = read(cursor)
   if (sort_by !== sorting.sort_by || order !== sorting.order)
-    throw wrong(`is of a list sorted by ${sort_by}, ${order}: sort by the same`)
+    throw wrong(`belongs to a list sorted by ${sort_by}, ${order}: sort in the same way`)
   const value = isDate && typeof text === 'string' ? new Date(text) : text
-  if (value instanceof Date && Number.isNaN(value.getTime())) throw wrong('is no next_cursor of this list')
+  if (value instanceof Date && Number.isNaN(value.getTime())) throw wrong('is not a next_cursor of this list')
   const beyond = order === 'asc' ? '$gt' : '$lt'
   const same = { [path]: { $eq: value }, _id: { [beyond]: id } }
   // Null sorts before all values, and is compared with none.
@@ -43,7 +43,7 @@ function read(cursor: string): z.output<typeof Cursor> {
   try {
     return Cursor.parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()))
   } catch {
-    throw wrong('is no next_cursor of this list')
+    throw wrong('is not a next_cursor of this list')
   }
 }
 

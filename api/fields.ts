@@ -13,13 +13,16 @@ export const forced = z.strictObject({
   force: z
     .stringbool({ truthy: ['true'], falsy: ['false'] })
     .default(false)
-    .describe('Deletes it although it is in use: what uses it fails from then on'),
+    .describe('Delete it even if it is in use; what uses it then fails'),
 })
 
 export const Name = z
   .string()
-  .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9 and -, not - at an end')
-  .describe('Unique per tenant and kind')
+  .regex(
+    /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/,
+    'must be 1 to 63 of a-z, 0-9 and -, without a - at either end',
+  )
+  .describe('The name, unique per tenant and kind of resource')
 
 /** Text of one line for people: nothing in it hides, turns or breaks what stands beside it. */
 export const PlainText = z
@@ -36,7 +39,7 @@ export const Tags = z
     z.string().regex(tagKey, 'must be 1 to 63 of A-Z, a-z, 0-9, _, ., / and -, the first a letter or digit'),
     PlainText.max(255),
   )
-  .refine((tags) => Object.keys(tags).length <= 50, 'at most 50 tags')
+  .refine((tags) => Object.keys(tags).length <= 50, 'must have at most 50 tags')
   .transform((tags) => Object.fromEntries(Object.entries(tags).toSorted(([a], [b]) => (a < b ? -1 : 1))))
 
 export const Timestamp = z.iso.datetime().describe('ISO 8601, UTC, milliseconds')

@@ -26,13 +26,15 @@ const controls = {
     .string()
     .max(2000)
     .optional()
-    .describe('The `next_cursor` of the page before: begins after it, whatever was created or deleted since'),
+    .describe(
+      'The `next_cursor` of the previous page; this page begins after it, whatever was created or deleted since',
+    ),
   offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0).describe('Items to skip'),
   order: z.enum(['asc', 'desc']).default('desc'),
   q: z
     .string()
     .max(200)
-    .refine((text) => !text.includes('\0'), 'no NUL') // no pattern of MongoDB has one
+    .refine((text) => !text.includes('\0'), 'must have no NUL') // no pattern of MongoDB has one
     .optional()
     .describe('Case-insensitive text to find in any field'),
 }
@@ -112,8 +114,8 @@ export function list<
     responses: {
       200: z.strictObject({
         items: z.array(of.view),
-        total: z.int().describe('All that match, whatever the page'),
-        next_cursor: z.string().optional().describe('For the next page; absent on the last one'),
+        total: z.int().describe('The number of all matching items, on all pages'),
+        next_cursor: z.string().optional().describe('The `cursor` of the next page; absent on the last page'),
       }),
     },
     handle: ({ caller, params, query: asked, http: { response } }) =>
@@ -156,7 +158,7 @@ export function list<
 }
 
 const tagPrefix = 'tags.'
-const tagWords = 'All tags, as JSON. For single ones, each by its key: `tags.env=prod&tags.team=blue`'
+const tagWords = 'All tags, as JSON. To filter by single tags: `tags.env=prod&tags.team=blue`'
 
 /** Takes `tags.<key>=<value>` too, each as a filter of its own. */
 const withTags = <S extends z.ZodRawShape>(shape: S) =>
@@ -212,7 +214,7 @@ function exactly(field: z.ZodType): z.ZodType {
     context.issues.push({
       code: 'custom',
       input: text,
-      message: asText.error.issues[0]?.message ?? 'is no value of this field',
+      message: asText.error.issues[0]?.message ?? 'is not a value of this field',
     })
     return z.NEVER
   })

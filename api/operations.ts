@@ -57,9 +57,7 @@ const OperationView = z
     state: z.enum(operationStates),
     step: z.string().nullable().describe('The current step, in plain words'),
     error: ProblemView.nullable(),
-    parent_id: Id.nullable().describe(
-      'The operation of which this one is a part; it lists its children by this',
-    ),
+    parent_id: Id.nullable().describe('The operation of which this one is a part'),
     requested_by: Id.nullable().describe(
       'The user, API client or deploy server; null when the platform itself began it',
     ),
@@ -100,7 +98,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
     list({
       path: '/api/v1/operations',
       permission: 'operations:read',
-      summary: 'List operations, or with `parent_id` the children of one',
+      summary: 'List operations; with `parent_id`, only the children of that operation',
       model: Operation,
       view: OperationView,
       toView,
@@ -144,7 +142,7 @@ export function makeOperations({ cancel, workflowUrl }: OperationsContext) {
       method: 'POST',
       path: '/api/v1/operations/{id}/cancel',
       permission: 'operations:update',
-      summary: 'Cancel an operation and its children; what they have done is undone',
+      summary: 'Cancel an operation and its children, and undo what they have done',
       params: byId,
       responses: { 202: OperationView },
       handle: async ({ caller, params }) => {

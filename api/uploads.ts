@@ -81,7 +81,7 @@ export function serveUploads(app: Express, { kinds, ratePerSec, tell, log }: Par
         410,
         'upload_over',
         'The upload is over',
-        'It was cancelled, or not sent within a day',
+        'The upload was cancelled, or not completed within a day',
       )
     }
     if (request.method !== 'HEAD' && request.method !== 'PATCH')
@@ -144,7 +144,7 @@ async function add(
 }
 
 const otherOffset = (offset: number): Problem =>
-  new Problem(409, 'upload_offset', 'The upload is at another offset', `It has ${offset} bytes`)
+  new Problem(409, 'upload_offset', 'The upload is at another offset', `The upload has ${offset} bytes`)
 const tooLarge = (): Problem =>
   new Problem(413, 'too_large', 'The body is too large', 'The upload would be larger than its size_bytes')
 

@@ -59,7 +59,7 @@ function bodyOf(text: string, contentType: string): unknown {
   try {
     body = JSON.parse(text)
   } catch (cause) {
-    throw new CallFault('unreadable_answer', 'The answer says that it is JSON, and is not', {
+    throw new CallFault('unreadable_answer', 'The answer claims to be JSON, but is not', {
       permanent: false,
       cause,
     })

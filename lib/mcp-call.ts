@@ -131,6 +131,6 @@ function faultOf(
       cause: error,
     })
   const { reason, cause } = clientFault(error, 'initialize', server.redact)
-  const why = isConnected ? 'The answer of the tool is not as MCP has it' : short(cause)
+  const why = isConnected ? 'The answer of the tool does not follow MCP' : short(cause)
   return new CallFault(reason, why, { permanent: true, cause: error })
 }

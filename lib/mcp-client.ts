@@ -59,7 +59,7 @@ export function clientFault(error: unknown, phase: Phase, redact: Redact): Fault
     return {
       stage: 'initialize',
       reason: 'unsupported_version',
-      cause: 'The server speaks no version of MCP that this platform knows',
+      cause: 'The server supports no version of MCP that this platform knows',
       remedy: 'Update the server',
     }
   if (error instanceof CursorRepeats)
@@ -74,13 +74,13 @@ export function clientFault(error: unknown, phase: Phase, redact: Redact): Fault
       stage: phase,
       reason: 'refused_by_server',
       cause: `The server answers with error ${error.code}: ${short(redact(error.message))}`,
-      remedy: 'Look into the log of the server',
+      remedy: 'Look at the log of the server',
     }
   return {
     stage: phase,
     reason: 'invalid_answer',
-    cause: `The server’s answer to ${phase === 'list' ? 'tools/list' : 'the handshake'} is not as MCP has it`,
-    remedy: 'Update the server, or report the fault to its makers',
+    cause: `The server’s answer to ${phase === 'list' ? 'tools/list' : 'the handshake'} does not follow MCP`,
+    remedy: 'Update the server, or report the fault to its developers',
   }
 }
 

@@ -22,7 +22,7 @@ export async function loginOf(
     const servers = redact(authorization_servers.slice(0, shown))
     return {
       cause: `The server wants a login (HTTP 401) at ${servers.join(', ')}`,
-      remedy: 'Connect the server with a connector of mcp, and give the tool the auth oauth with it',
+      remedy: 'Connect the server with an mcp connector, and give the tool an auth of type oauth with it',
       authorization_servers: servers,
     }
   } catch {

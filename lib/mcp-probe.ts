@@ -170,7 +170,7 @@ async function faultOf(
       stage: phase,
       reason: 'no_answer',
       cause: `The server took the ${phase === 'list' ? 'request for its tools' : 'handshake'} and did not answer it in time`,
-      remedy: 'Look into the log of the server, and try again',
+      remedy: 'Look at the log of the server, and try again',
     }
   if (answer && isNoMcp(error, answer.headers))
     return {

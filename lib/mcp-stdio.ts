@@ -75,7 +75,7 @@ function faultOf(
     return {
       stage: phase,
       reason: 'no_answer',
-      cause: `The command runs, and did not answer the ${phase === 'list' ? 'request for its tools' : 'handshake'} in time`,
+      cause: `The command runs, but did not answer the ${phase === 'list' ? 'request for its tools' : 'handshake'} in time`,
       remedy: 'Check that the command is an MCP server with the transport stdio',
     }
   if (ended)

@@ -138,7 +138,7 @@ export function makeOutbound({
     },
     async fetch(text, asked) {
       const url = webUrl(text)
-      if (!url) throw new NoAnswer('It is no URL of http or https')
+      if (!url) throw new NoAnswer('It is not an http or https URL')
       const late = AbortSignal.timeout(asked.withinMs)
       const signal = asked.signal ? AbortSignal.any([late, asked.signal]) : late
       try {
@@ -150,7 +150,7 @@ export function makeOutbound({
     connector: (passed) => guard(exempt, lookup, passed),
     async stream(text, { method, headers, body = null, headWithinMs, pieceWithinMs, signal }) {
       const url = webUrl(text)
-      if (!url) throw new NoAnswer('It is no URL of http or https')
+      if (!url) throw new NoAnswer('It is not an http or https URL')
       if (isRefused(url)) throw new AddressNotAllowed()
       const within = { headersTimeout: headWithinMs, bodyTimeout: pieceWithinMs }
       try {

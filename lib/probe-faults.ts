@@ -14,7 +14,7 @@ export function networkFault({ step, error }: NonNullable<WatchedFetch['fault']>
     return {
       stage: 'policy',
       reason: 'port_not_allowed',
-      cause: 'The port is that of another protocol, which no client of HTTP asks',
+      cause: 'The port belongs to another protocol, and HTTP clients do not use it',
       remedy: 'Let the server listen on another port',
     }
   if (timedOut || codeOf(cause) === 'UND_ERR_CONNECT_TIMEOUT')
@@ -42,7 +42,7 @@ function policyFault(error: unknown): Fault {
     return {
       stage: 'policy',
       reason: 'other_origin',
-      cause: 'The server names an address at another origin, where its credential must not go',
+      cause: 'The server names an address at another origin, to which its credential must not go',
       remedy: 'Let the server name an address at its own origin, or use the URL of the other one',
     }
   const isPrivate = error instanceof AddressNotAllowed
@@ -102,7 +102,7 @@ function httpFault(error: unknown): Fault {
     stage: 'http',
     reason: 'connection_ended',
     cause: 'The server ended the connection without an answer',
-    remedy: 'Look into the log of the server',
+    remedy: 'Look at the log of the server',
   }
 }
 
@@ -130,7 +130,7 @@ export function statusFault(status: number, hasCredential: boolean): Fault {
     return {
       ...http,
       reason: 'not_found',
-      cause: `Nothing that answers is at this path (HTTP ${status})`,
+      cause: `Nothing answers at this path (HTTP ${status})`,
       remedy: 'Check the path in the URL; many MCP servers use /mcp or /sse',
     }
   if (status === 429)
@@ -145,7 +145,7 @@ export function statusFault(status: number, hasCredential: boolean): Fault {
       ...http,
       reason: 'server_error',
       cause: `The server failed (HTTP ${status})`,
-      remedy: 'Look into the log of the server, and try again',
+      remedy: 'Look at the log of the server, and try again',
     }
   return {
     ...http,

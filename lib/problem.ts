@@ -155,7 +155,7 @@ export class RevisionDiffers extends Problem {
       412,
       'revision_differs',
       'The resource was changed meanwhile',
-      `It has the revision ${revision}: get it, and change it again`,
+      `Its revision is now ${revision}: get it, and repeat the change`,
       { extensions: { revision } },
     )
   }
@@ -192,9 +192,15 @@ export class IdempotencyMismatch extends Problem {
 /** The path is a WebSocket, and the request is not a valid handshake. */
 export class UpgradeRequired extends Problem {
   constructor() {
-    super(426, 'upgrade_required', 'This is a WebSocket', 'Connect with a WebSocket client, version 13', {
-      headers: { Upgrade: 'websocket', Connection: 'Upgrade', 'Sec-WebSocket-Version': '13' },
-    })
+    super(
+      426,
+      'upgrade_required',
+      'This path needs a WebSocket',
+      'Connect with a WebSocket client, version 13',
+      {
+        headers: { Upgrade: 'websocket', Connection: 'Upgrade', 'Sec-WebSocket-Version': '13' },
+      },
+    )
   }
 }
 

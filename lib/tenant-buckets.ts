@@ -93,7 +93,7 @@ export async function checkBucket(store: BlobStore, key: string): Promise<Bucket
       'read',
       async () => {
         if (!(await store.get(key)).equals(bytes))
-          throw new BucketFault('refused', 'It does not return what was written', null)
+          throw new BucketFault('refused', 'It does not return the object that was written', null)
       },
     ],
     ['delete', () => store.remove(key)],
@@ -103,7 +103,7 @@ export async function checkBucket(store: BlobStore, key: string): Promise<Bucket
       await work()
     } catch (error) {
       if (error instanceof BlobMissing)
-        return { step, reason: 'refused', message: 'It does not have what was written' }
+        return { step, reason: 'refused', message: 'It does not have the object that was written' }
       if (!(error instanceof BucketFault)) throw error
       return { step, reason: error.reason, message: error.message }
     }
@@ -178,7 +178,7 @@ function faultOf(error: unknown): BucketFault {
     return new BucketFault('permission_denied', `The access key has no permission for this ${said}`, error)
   if (status >= 500 || status === 429)
     return new BucketFault('unreachable', `It is not available ${said}`, error, true)
-  return new BucketFault('refused', `It does not do what was asked, or is no S3 server ${said}`, error)
+  return new BucketFault('refused', `It does not do what was asked, or is not an S3 server ${said}`, error)
 }
 
 /** The name of an error comes from the other side: only names are passed on. */

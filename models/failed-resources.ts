@@ -18,7 +18,7 @@ export async function needFewFailed<D extends ResourceDocument>(
   throw new Problem(
     409,
     'too_many_failed',
-    'Too many have failed',
+    'Too many failed resources',
     `${mostFailed} of your ${title}s are in error: delete some`,
   )
 }

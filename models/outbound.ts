@@ -17,6 +17,6 @@ export function outbound(): Way {
 
 /** The faults of a URL, in words for the tenant. */
 export const urlFaults = {
-  address_not_allowed: 'it is no public address',
-  not_a_url: 'it is no URL of http or https without user and password',
+  address_not_allowed: 'it is not a public address',
+  not_a_url: 'it is not an http or https URL without a user and password',
 }

@@ -205,7 +205,7 @@ async function judgedEnd(
     return failedToJudge('too_large', `The output has more than ${evalBounds.judgedBytes / 1024} KiB`)
   const { rubric, model } = assertion
   const answers: (string | null)[] = []
-  let fault = failedToJudge('no_judgement', 'The judge gave no verdict that follows its reasons')
+  let fault = failedToJudge('no_judgement', 'The judge gave no verdict after its reasons')
   for (;;) {
     const { outcome, reasons } = judged(answers)
     if (outcome === 'error') return fault

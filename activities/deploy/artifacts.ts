@@ -20,7 +20,7 @@ export const makeArtifactActivities = () => ({
     const artifact = await Artifact.findById(id).setOptions(everyTenant).lean()
     const place = artifact && (await builderPlace(artifact.deploy_server_id))
     if (!artifact || !place)
-      throw ApplicationFailure.nonRetryable('The worker that builds is not there', 'machine_missing')
+      throw ApplicationFailure.nonRetryable('The build worker is not available', 'machine_missing')
     await Artifact.updateOne({ _id: id }, { $set: { pushing: true, worker: builder } }).setOptions(
       everyTenant,
     )

@@ -129,6 +129,6 @@ async function placeOf({ nodes }: DeployServerDocument, node: RegistryNode): Pro
 async function needPlace(server: DeployServerDocument, node: RegistryNode): Promise<RegistryPlace> {
   const place = await placeOf(server, node)
   if (place) return place
-  const what = node === builder ? 'The worker that builds is not there' : 'The control plane is not there'
+  const what = node === builder ? 'The build worker is not available' : 'The control plane is not available'
   throw ApplicationFailure.nonRetryable(what, 'machine_missing')
 }

@@ -41,7 +41,7 @@ export const makeRagCollectionActivities = ({ client }: { client: Client }) => (
       if (documents > 0)
         throw new StoreError(
           'collection_exists',
-          'The store has a collection of this name that was not made here: drop it there, or take another name',
+          'The store has a collection of this name that was not created here: drop it there, or use another name',
         )
     })
   },

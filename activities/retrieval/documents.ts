@@ -73,7 +73,7 @@ export const makeRagDocumentActivities = ({
       const hashes = await hashesOfUpload(id, operationId)
       if (hashes && hashes.is !== hashes.announced)
         throw ApplicationFailure.nonRetryable(
-          `What was sent has the SHA-256 ${hashes.is}, and not the announced one: upload it again`,
+          `The content has the SHA-256 ${hashes.is}, not the announced one: upload it again`,
           'content_damaged',
         )
     }),

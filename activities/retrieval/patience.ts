@@ -30,7 +30,7 @@ export async function patiently<T>(
     if (error instanceof ExtractionEnded) throw failureOf(error, error.code)
     if (error instanceof BlobMissing)
       throw ApplicationFailure.nonRetryable(
-        'What was stored of the document is gone: upload it again',
+        'The stored content of the document is gone: upload it again',
         'content_gone',
       )
     throw error
@@ -43,7 +43,7 @@ function failure(
   passes: string | null,
   isLast: boolean,
 ): ApplicationFailure {
-  const given = passes !== null && isLast ? `, and it was tried for half an hour` : ''
+  const given = passes !== null && isLast ? `, after attempts for half an hour` : ''
   return ApplicationFailure.create({
     message: `${error.message}${given}`,
     type: passes ?? error.code,

@@ -119,7 +119,7 @@ function parsed(text: string): Json {
   try {
     return objectIn(JSON.parse(text))
   } catch (cause) {
-    throw unreadable('it is no JSON', cause)
+    throw unreadable('it is not JSON', cause)
   }
 }
 
@@ -127,7 +127,7 @@ function jsonIn(text: string): string {
   try {
     return JSON.stringify(JSON.parse(text))
   } catch (cause) {
-    throw unreadable('its text is no JSON', cause)
+    throw unreadable('its text is not JSON', cause)
   }
 }
 

@@ -102,7 +102,7 @@ const itemFault = (item: number, { code, message }: Fault): NodeFault =>
 /** The items in the JSON of a list. */
 export function listIn(json: string): unknown[] {
   const list: unknown = JSON.parse(json)
-  if (!Array.isArray(list)) throw new NodeFault('expression_failed', '/items: The value is no list')
+  if (!Array.isArray(list)) throw new NodeFault('expression_failed', '/items: The value is not a list')
   return list as unknown[]
 }
 

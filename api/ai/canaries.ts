@@ -29,17 +29,25 @@ export const aiCanaries = [
         .min(1)
         .nullable()
         .default(null)
-        .describe('Null: that of the canary which is there, else the one published last'),
-      weight: z.number().min(0).max(100).describe('Percent of the new runs; two decimals count'),
+        .describe('The version; null: the current canary’s, or else the latest published version'),
+      weight: z.number().min(0).max(100).describe('The percentage of new runs, with up to two decimals'),
       bounds: z
         .strictObject({
-          p95_ratio: Ratio.describe('How many times as long as the primary’s its p95 may be; null: any'),
-          cost_ratio: Ratio.describe('How many times as much as the primary’s its runs may cost; null: any'),
+          p95_ratio: Ratio.describe(
+            'The largest p95 of the canary, as a multiple of the primary’s; null: any',
+          ),
+          cost_ratio: Ratio.describe(
+            'The highest cost of the canary’s runs, as a multiple of the primary’s; null: any',
+          ),
         })
         .optional()
-        .describe('By default those that are there, and none for a new canary'),
-      cpu_cores: RunnerCores.nullable().default(null).describe('Of a new canary; null: as the primary’s'),
-      memory_mib: RunnerMemory.nullable().default(null).describe('Of a new canary; null: as the primary’s'),
+        .describe('Default: the current bounds; a new canary has none'),
+      cpu_cores: RunnerCores.nullable()
+        .default(null)
+        .describe('CPU cores of a new canary; null: as many as the primary has'),
+      memory_mib: RunnerMemory.nullable()
+        .default(null)
+        .describe('Memory of a new canary, in MiB; null: as much as the primary has'),
     }),
     responses: { 200: CanaryView, 202: CanaryView },
     refuses: [404],
@@ -51,7 +59,7 @@ export const aiCanaries = [
     method: 'DELETE',
     path: `${path}/{id}/canary`,
     permission: 'workflows:publish',
-    summary: 'End and remove a canary; its open runs fail',
+    summary: 'Stop and remove a canary; its open runs fail',
     params: byId,
     responses: { 202: DeploymentView },
     handle: ({ caller, params }) => accepting(caller, toDeployment, (by) => acceptCanaryStop(by, params.id)),
@@ -61,7 +69,7 @@ export const aiCanaries = [
     method: 'POST',
     path: `${path}/{id}/canary/promote`,
     permission: 'workflows:publish',
-    summary: 'Make the canary the primary at once; the former one ends with its open runs',
+    summary: 'Make the canary the primary at once; the former primary ends once its open runs have ended',
     params: byId,
     responses: { 202: DeploymentView },
     handle: ({ caller, params }) => accepting(caller, toDeployment, (by) => acceptPromotion(by, params.id)),

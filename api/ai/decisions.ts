@@ -16,7 +16,11 @@ export const makeDecisions = ({ tellOfDecision }: Pick<OperationsContext, 'tellO
     params: z.strictObject({ id: Id, run: Id, node: z.string() }),
     body: z.strictObject({
       approved: z.boolean(),
-      comment: z.string().max(4_000).default('').describe('In the node’s output, or in its error'),
+      comment: z
+        .string()
+        .max(4_000)
+        .default('')
+        .describe('A comment, which the node’s output or error contains'),
     }),
     responses: { 200: RunNodeOutputView },
     async handle({ caller, params, body }) {

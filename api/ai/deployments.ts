@@ -11,14 +11,19 @@ export const aiDeployments = [
     method: 'POST',
     path: `${path}/{id}/deploy`,
     permission: 'workflows:publish',
-    summary: 'Start the runner of a version; 200 if this version is deployed',
+    summary: 'Start the runner of a version; 200 if this version is already deployed',
     params: byId,
     body: z
       .strictObject({
-        version: z.int().min(1).nullable().default(null).describe('Null: the one published last'),
-        cpu_cores: RunnerCores.default(0.25).describe('Of the runner'),
+        version: z
+          .int()
+          .min(1)
+          .nullable()
+          .default(null)
+          .describe('The version; null: the latest published version'),
+        cpu_cores: RunnerCores.default(0.25).describe('CPU cores of the runner'),
         memory_mib: RunnerMemory.default(256).describe(
-          'Of the runner, which takes some 100 MiB without work',
+          'The memory of the runner, which takes about 100 MiB when idle',
         ),
       })
       .prefault({}),
@@ -32,7 +37,7 @@ export const aiDeployments = [
     method: 'POST',
     path: `${path}/{id}/undeploy`,
     permission: 'workflows:publish',
-    summary: 'End and remove the runners of an AI workflow, its canary’s too',
+    summary: 'Stop and remove the runners of an AI workflow, including its canary’s',
     params: byId,
     responses: { 202: DeploymentView },
     handle: ({ caller, params }) =>

@@ -19,10 +19,10 @@ const shown = {
   id: Id,
   workflow_id: Id,
   deployment_id: Id,
-  role: Role.describe('Of the deployment when its cases were run'),
+  role: Role.describe('The role of the deployment when its cases were run'),
   version: z.int().min(1),
   spec_sha256: z.string(),
-  case_set_sha256: z.string().describe('Of the cases that are run: later changes do not count'),
+  case_set_sha256: z.string().describe('SHA-256 of the cases that are run; later changes do not count'),
 }
 
 const toShown = (its: AiEvalDocument) => ({
@@ -41,7 +41,7 @@ const EvalView = z
     status: z.enum(aiEvalStates.all).describe('`judged`: it has a result'),
     status_reason: z.string().nullable(),
     operation_id: Id.nullable().describe('The open operation'),
-    runs: z.int().describe('All repeats of all cases'),
+    runs: z.int().describe('The number of runs: all repeats of all cases'),
     created_at: Timestamp,
   })
   .meta({ id: 'WorkflowEval' })
@@ -58,16 +58,16 @@ const toView = (its: AiEvalDocument): z.output<typeof EvalView> => ({
 const count = z.int().min(0)
 
 const AttemptView = z.strictObject({
-  run_id: Id.nullable().describe('Null: the version refused the input'),
+  run_id: Id.nullable().describe('The run; null: the version refused the input'),
   outcome: z.enum(['pass', 'fail', 'error']),
   reasons: z
     .string()
     .nullable()
-    .describe('The judge’s, cut at 1,000 characters; null: no judge gave a verdict'),
+    .describe('The judge’s reasons, cut at 1,000 characters; null: no judge gave a verdict'),
   error: z
     .strictObject({ code: z.string(), message: z.string() })
     .nullable()
-    .describe('Why the run failed, or nothing is known'),
+    .describe('Why the run failed, or why there is no result'),
 })
 
 const CaseView = z.strictObject({
@@ -78,15 +78,15 @@ const CaseView = z.strictObject({
   verdict: z.enum(['passed', 'failed', 'error']),
   passes: count,
   fails: count,
-  errors: count.describe('Attempts of which nothing is known'),
-  attempts: z.array(AttemptView).describe('One for each repetition'),
+  errors: count.describe('Attempts without a result'),
+  attempts: z.array(AttemptView).describe('One attempt for each repeat'),
 })
 
 const ComparedView = z.strictObject({
   eval_id: Id.describe('The other result'),
   deployment_id: Id,
   version: z.int(),
-  better: count.describe('Cases of which more attempts passed than there'),
+  better: count.describe('Cases of which more attempts passed than in the other result'),
   worse: count,
   same: count,
   unknown: count.describe('Cases with an error'),
@@ -98,18 +98,18 @@ const ResultView = z
   .strictObject({
     ...shown,
     verdict: z.enum(['passed', 'failed', 'inconclusive']),
-    passed: count.describe('Cases'),
+    passed: count.describe('The number of cases that passed'),
     failed: count,
     errors: count,
     pass_rate: z
       .strictObject({ low: z.number(), high: z.number() })
-      .describe('Of such cases, with 95 % confidence (Wilson)'),
+      .describe('The share of such cases that pass, with 95 % confidence (Wilson)'),
     cases: z.array(CaseView),
     compared: ComparedView.nullable().describe(
-      'With the newest other result of the same cases on the primary; null: there is none',
+      'The comparison with the newest other result of the same cases on the primary; null: there is none',
     ),
-    tokens: z.int().describe('Of its runs and its judges'),
-    cost_nano_usd: z.int().describe('Of the calls with a known price, in billionths of a dollar'),
+    tokens: z.int().describe('Tokens of its runs and its judges'),
+    cost_nano_usd: z.int().describe('The cost of calls with a known price, in billionths of a dollar'),
     started_at: Timestamp,
     ended_at: Timestamp,
   })
@@ -177,10 +177,10 @@ export const aiEvalRuns = [
     method: 'GET',
     path: `${path}/{id}/evals/results`,
     permission: 'workflows:read',
-    summary: 'List the results of an AI workflow’s eval cases, the newest first',
+    summary: 'List the results of an AI workflow’s eval cases, newest first',
     params: byId,
     query: z.strictObject({
-      before: Id.optional().describe('`next` of the page before: its results are older'),
+      before: Id.optional().describe('The `next` of the previous page; this page has older results'),
       limit: z.coerce
         .number()
         .int()
@@ -192,7 +192,9 @@ export const aiEvalRuns = [
     responses: {
       200: z.strictObject({
         items: z.array(ResultView),
-        next: Id.nullable().describe('For `before`; null: there are no older results'),
+        next: Id.nullable().describe(
+          'The value of `before` for the next page; null: there are no older results',
+        ),
       }),
     },
     async handle({ caller, params, query: { before = null, limit } }) {

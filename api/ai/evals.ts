@@ -32,9 +32,9 @@ const EvalCaseView = z
     id: Id,
     workflow_id: Id,
     name: z.string(),
-    input: z.unknown().describe('Of the runs'),
+    input: z.unknown().describe('The input of the runs'),
     assertion: Assertion,
-    repeats: Repeats.describe('How often the case is run'),
+    repeats: Repeats.describe('How many times the case is run'),
     min_pass: Repeats.describe('How many of these runs must pass'),
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -90,13 +90,13 @@ export const aiEvals = [
     summary: 'Create an eval case, or replace the one with this id or name (200)',
     params: byId,
     body: z.strictObject({
-      id: Id.nullable().default(null).describe('Of the case to replace'),
+      id: Id.nullable().default(null).describe('The id of the case to replace'),
       name: Name.nullable()
         .default(null)
         .describe('Unique in the workflow. Null with an `id`: the name stays'),
-      input: storable(Constant).describe('Of the runs: any JSON'),
+      input: storable(Constant).describe('The input of the runs: any JSON'),
       assertion: storable(Assertion),
-      repeats: Repeats.default(1).describe('How often the case is run'),
+      repeats: Repeats.default(1).describe('How many times the case is run'),
       min_pass: Repeats.nullable().default(null).describe('How many of these runs must pass; null: all'),
     }),
     responses: { 200: EvalCaseView, 201: EvalCaseView },

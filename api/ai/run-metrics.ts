@@ -6,25 +6,30 @@ import { operation } from '../operation.ts'
 import { path } from './views.ts'
 
 const shown = {
-  runs: z.int().describe('That ended, the cancelled ones too'),
+  runs: z.int().describe('Runs that ended, including cancelled ones'),
   succeeded: z.int(),
   failed: z.int(),
   cancelled: z.int(),
-  p50_ms: z.int().nullable().describe('From begin to end of those that succeeded or failed; null: none'),
+  p50_ms: z
+    .int()
+    .nullable()
+    .describe('The median duration of runs that succeeded or failed, in ms; null: there were none'),
   p95_ms: z.int().nullable(),
-  tokens: z.int().describe('Of their calls of models'),
-  cost_nano_usd: z.int().describe('Of the calls with a known price, in billionths of a dollar'),
+  tokens: z.int().describe('Tokens of their model calls'),
+  cost_nano_usd: z.int().describe('The cost of calls with a known price, in billionths of a dollar'),
 }
 
 const MetricsView = z
   .strictObject({
     from: Timestamp,
     to: Timestamp,
-    is_complete: z.boolean().describe(`False: more than ${mostCounted} runs ended; the newest are counted`),
+    is_complete: z
+      .boolean()
+      .describe(`False: more than ${mostCounted} runs ended, and only the newest are counted`),
     ...shown,
     deployments: z
       .array(z.strictObject({ deployment_id: Id, version: z.int(), ...shown }))
-      .describe('Those that took these runs, also if they are gone'),
+      .describe('The deployments that took these runs, including removed ones'),
   })
   .meta({ id: 'WorkflowMetrics' })
 
@@ -45,7 +50,7 @@ export const aiRunMetrics = [
     method: 'GET',
     path: `${path}/{id}/metrics`,
     permission: 'workflows:read',
-    summary: 'Count the runs of an AI workflow, with times, tokens and cost, by deployment',
+    summary: 'Get the number of runs of an AI workflow, with times, tokens and cost, by deployment',
     params: byId,
     query: z.strictObject({
       window_sec: z.coerce
@@ -54,7 +59,7 @@ export const aiRunMetrics = [
         .min(60)
         .max(30 * 86_400)
         .default(3_600)
-        .describe('Runs that ended in this time until now'),
+        .describe('The last seconds in which the runs ended'),
     }),
     responses: { 200: MetricsView },
     async handle({ caller, params, query: { window_sec } }) {

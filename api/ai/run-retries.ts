@@ -14,7 +14,7 @@ export const aiRunRetries = [
     path: `${runs}/{run}/retry`,
     permission: 'workflows:run',
     summary:
-      'Run again with the input of a failed or cancelled run; nodes whose input is the same are not repeated',
+      'Retry a failed or cancelled run with the same input; nodes whose input is unchanged are not repeated',
     params: z.strictObject({ id: Id, run: Id }),
     responses: { 201: RunView },
     async handle({ caller: { tenant_id, id }, params }) {

@@ -19,9 +19,9 @@ export const aiRunSchedules = [
     body: z.strictObject({
       frequency: timingFields.frequency,
       timezone: timingFields.timezone.default('UTC'),
-      input: z.unknown().describe('Of each run, at most 1 MiB'),
+      input: z.unknown().describe('The input of each run, at most 1 MiB'),
       canary_key: z.string().min(1).max(200).nullable().default(null),
-      overlaps: z.boolean().default(false).describe('Whether a run begins while the one before is open'),
+      overlaps: z.boolean().default(false).describe('Whether a run begins while the previous one is open'),
     }),
     responses: { 200: ScheduleView },
     async handle({ caller, params, body: { input = null, ...fields } }) {
@@ -42,7 +42,7 @@ export const aiRunSchedules = [
     method: 'DELETE',
     path: `${path}/{id}/schedule`,
     permission: 'workflows:update',
-    summary: 'End the schedule of an AI workflow; its open run goes on',
+    summary: 'Delete the schedule of an AI workflow; its open run continues',
     params: byId,
     responses: { 204: null },
     handle: ({ caller, params }) => removeSchedule(caller.tenant_id, params.id),

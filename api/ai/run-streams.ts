@@ -14,8 +14,8 @@ import { path } from './views.ts'
 const TokenView = z
   .strictObject({
     node: z.string(),
-    attempt: z.int().describe('A further attempt begins the text of its node anew'),
-    call: z.int().describe('Of a model, counted from 0 in the attempt: each has a text of its own'),
+    attempt: z.int().describe('The attempt; each attempt begins the text of its node again'),
+    call: z.int().describe('The model call, counted from 0 in the attempt; each call has its own text'),
     text: z.string(),
   })
   .meta({ id: 'WorkflowRunToken' })
@@ -26,7 +26,7 @@ export const aiRunStreams = [
     method: 'GET',
     path: `${path}/{id}/runs/{run}/stream`,
     permission: 'workflows:read',
-    summary: 'Follow a run as server-sent events: its state, its nodes, and what models say',
+    summary: 'Follow a run as server-sent events: its state, its nodes, and the text of its models',
     params: z.strictObject({ id: Id, run: Id }),
     responses: {
       200: stream(
@@ -34,7 +34,7 @@ export const aiRunStreams = [
         z
           .union([RunSummaryView, RunNodeView, TokenView])
           .describe(
-            'The data of an event: of `run` and `end` the run without its values, of `node` a node, of `token` a piece of text. A token has an id: with `Last-Event-ID`, the stream goes on behind it',
+            'The data of an event: for `run` and `end` the run without its values, for `node` a node, for `token` a piece of text. A token has an id; with `Last-Event-ID`, the stream continues after it',
           ),
       ),
     },

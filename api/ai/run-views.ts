@@ -18,23 +18,25 @@ const shownOfRun = {
     .strictObject({ eval_id: Id, case_id: Id, repeat: z.int().min(1) })
     .nullable()
     .describe('Which attempt at which eval case it is, if the trigger is `eval`'),
-  canary_key: z.string().nullable().describe('As it was given with the run'),
+  canary_key: z.string().nullable().describe('The `canary_key` with which the run was started'),
   status: z.enum(runStates),
   error: z
     .strictObject({
       code: z.string(),
       message: z.string(),
-      node: z.string().nullable().describe('Whose failure ended the run'),
+      node: z.string().nullable().describe('The node whose failure ended the run'),
     })
     .nullable(),
-  output_bytes: z.int().describe('Of the outputs of its nodes, and its own'),
+  output_bytes: z.int().describe('Bytes of its nodes’ outputs and of its own'),
   cancel_requested_at: Timestamp.nullable(),
   requested_by: Id.nullable(),
   parent: z
     .strictObject({ run_id: Id, node: z.string(), item: z.int().nullable() })
     .nullable()
-    .describe('The node, or item of a map, of another run whose part it is'),
-  retry_of: Id.nullable().describe('The run whose input it has, and whose outputs it takes over; null: none'),
+    .describe('The node, or item of a map, of another run that started this run'),
+  retry_of: Id.nullable().describe(
+    'The run that it retries, whose input it has and whose outputs it reuses; null: none',
+  ),
   created_at: Timestamp,
   started_at: Timestamp.nullable(),
   ended_at: Timestamp.nullable(),
@@ -47,16 +49,16 @@ export const RunNodeView = z
   .strictObject({
     node: z.string(),
     status: z.enum(runNodeStates),
-    attempt: z.int().nullable().describe('The last one; null: it had none'),
+    attempt: z.int().nullable().describe('The last attempt; null: there was none'),
     case: z.string().nullable().describe('What a switch chose'),
-    output_bytes: z.int().nullable().describe('Null: it has no output'),
+    output_bytes: z.int().nullable().describe('Bytes of its output; null: it has none'),
     input_sha256: z
       .string()
       .nullable()
       .describe(
-        'Names all on which the output depends: a retry takes over the output of a node with the same',
+        'A hash of everything on which the output depends; a retry reuses the output of a node with the same hash',
       ),
-    reused_from: Id.nullable().describe('Of a retry: the run that made the output; null: this one'),
+    reused_from: Id.nullable().describe('For a retry: the run that made the output; null: this run'),
     error: z.strictObject({ code: z.string(), message: z.string() }).nullable(),
     asked: z
       .strictObject({ message: z.string(), deadline_at: Timestamp })
@@ -65,7 +67,7 @@ export const RunNodeView = z
     items: z
       .strictObject({ all: z.int(), ended: z.int(), failed: z.int() })
       .nullable()
-      .describe('Of a map: `failed` are among those that have ended'),
+      .describe('For a map: its items; `ended` includes `failed`'),
     child_run_id: Id.nullable().describe('The run that the node waits for, or has waited for'),
     started_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),
@@ -73,12 +75,12 @@ export const RunNodeView = z
   .meta({ id: 'WorkflowRunNodeSummary' })
 
 const usage = {
-  tokens: z.int().describe('Of its calls of models, those included that are under way'),
+  tokens: z.int().describe('Tokens of its model calls, including calls in progress'),
   cost_nano_usd: z
     .int()
     .nullable()
-    .describe('Of its calls of models, in billionths of a dollar; null: the price of one is unknown'),
-  prices_versions: z.array(z.string()).describe('The lists of prices by which the cost was counted'),
+    .describe('The cost of its model calls, in billionths of a dollar; null: the price of one is unknown'),
+  prices_versions: z.array(z.string()).describe('The price lists used to calculate the cost'),
 }
 
 /** With what its calls of models took. */
@@ -92,12 +94,15 @@ export const RunView = z
     ...usage,
     input: z.unknown(),
     output: z.unknown().describe('Null unless it succeeded'),
-    nodes: z.array(RunNodeUsageView).describe('Those that have begun or were skipped'),
+    nodes: z.array(RunNodeUsageView).describe('The nodes that have begun or were skipped'),
   })
   .meta({ id: 'WorkflowRun' })
 
 export const RunNodeOutputView = z
-  .strictObject({ ...RunNodeUsageView.shape, output: z.unknown().describe('Null: it has none') })
+  .strictObject({
+    ...RunNodeUsageView.shape,
+    output: z.unknown().describe('The output of the node; null: it has none'),
+  })
   .meta({ id: 'WorkflowRunNode' })
 
 export const toRunSummary = (run: RunSummary): z.output<typeof RunSummaryView> => ({

@@ -37,14 +37,14 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
     params: byId,
     query: wait,
     body: z.strictObject({
-      input: z.unknown().describe('JSON of the version’s `input_schema`, at most 1 MiB'),
+      input: z.unknown().describe('JSON that fits the version’s `input_schema`, at most 1 MiB'),
       canary_key: z
         .string()
         .min(1)
         .max(200)
         .nullable()
         .default(null)
-        .describe('Runs with the same key go to the same deployment, once a canary takes some'),
+        .describe('Runs with the same key go to the same deployment while a canary takes part of the runs'),
     }),
     responses: { 201: RunView },
     async handle({ caller: { tenant_id, id }, params, body }) {
@@ -64,10 +64,10 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
     method: 'GET',
     path: runs,
     permission: 'workflows:read',
-    summary: 'List the runs of an AI workflow, the newest first, without their values',
+    summary: 'List the runs of an AI workflow, newest first, without their values',
     params: byId,
     query: z.strictObject({
-      before: Id.optional().describe('`next` of the page before: its runs are older'),
+      before: Id.optional().describe('The `next` of the previous page; this page has older runs'),
       limit: z.coerce
         .number()
         .int()
@@ -79,7 +79,9 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
     responses: {
       200: z.strictObject({
         items: z.array(RunSummaryView),
-        next: Id.nullable().describe('For `before`; null: there are no older runs'),
+        next: Id.nullable().describe(
+          'The value of `before` for the next page; null: there are no older runs',
+        ),
       }),
     },
     async handle({ caller, params, query: { before = null, limit } }) {
@@ -123,7 +125,7 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
     method: 'POST',
     path: `${runs}/{run}/cancel`,
     permission: 'workflows:run',
-    summary: 'Cancel a run: no node starts any more, and those that run are ended',
+    summary: 'Cancel a run: no more nodes start, and running nodes are ended',
     params: ofRun,
     responses: { 200: RunView },
     async handle({ caller, params }) {

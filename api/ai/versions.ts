@@ -31,8 +31,8 @@ const mayUse =
 const ValidView = z
   .strictObject({
     valid: z.literal(true),
-    spec_sha256: z.string().describe('Of the canonical JSON of what was validated'),
-    nodes: z.strictObject({}).describe('No node has errors'),
+    spec_sha256: z.string().describe('SHA-256 of the canonical JSON of what was validated'),
+    nodes: z.strictObject({}).describe('Empty: no node has errors'),
   })
   .meta({ id: 'WorkflowValidation' })
 
@@ -42,7 +42,7 @@ export const aiWorkflowVersions = [
     method: 'POST',
     path: `${path}/{id}/validate`,
     permission: 'workflows:update',
-    summary: 'Validate the draft, or a given spec, and save nothing; a 422 has all errors by node',
+    summary: 'Validate the draft, or a given spec, and save nothing; a 422 lists all errors by node',
     params: byId,
     body: z.strictObject({ spec: Draft.optional() }).default({}),
     responses: { 200: ValidView },
@@ -58,7 +58,7 @@ export const aiWorkflowVersions = [
     method: 'POST',
     path: `${path}/{id}/publish`,
     permission: 'workflows:publish',
-    summary: 'Publish the draft as the next version; 200 if the latest version is the same',
+    summary: 'Publish the draft as the next version; 200 if it equals the latest version',
     params: byId,
     responses: { 200: VersionSummaryView, 201: VersionSummaryView },
     revised: true,

@@ -26,14 +26,16 @@ export const Draft = z
     if (fault) context.issues.push({ code: 'custom', input: '', path: [], message: fault[1] })
   })
   .meta({ type: 'object', additionalProperties: {} })
-  .describe('A spec (docs/ai-workflows.md). It may be unfinished: `validate` and `publish` look at it')
+  .describe('A spec (docs/ai-workflows.md). It may be unfinished: only `validate` and `publish` check it')
 
 export const shownOfEvals = {
-  require_eval_pass: z.boolean().describe('A canary is promoted only after its eval cases have passed'),
+  require_eval_pass: z
+    .boolean()
+    .describe('Whether a canary is promoted only after its eval cases have passed'),
   case_set_sha256: z
     .string()
     .nullable()
-    .describe('Of the canonical JSON of all its eval cases. Null: it has none'),
+    .describe('SHA-256 of the canonical JSON of all its eval cases; null: it has none'),
 }
 
 const shown = {
@@ -42,14 +44,16 @@ const shown = {
   name: z.string(),
   description: z.string(),
   tags: z.record(z.string(), z.string()),
-  status: z.enum(aiWorkflowStates).describe('`draft`: nothing was published yet'),
-  revision: z.int().describe('Counts the changes of name, description, tags and draft; If-Match names it'),
-  spec_sha256: z.string().describe('Of the draft’s canonical JSON (RFC 8785)'),
+  status: z.enum(aiWorkflowStates).describe('`draft`: no version is published yet'),
+  revision: z
+    .int()
+    .describe('The number of changes of name, description, tags and draft; If-Match refers to it'),
+  spec_sha256: z.string().describe('SHA-256 of the draft’s canonical JSON (RFC 8785)'),
   latest_version: z.int().nullable().describe('The version published last'),
   latest_sha256: z
     .string()
     .nullable()
-    .describe('Of that version; the same as `spec_sha256`: the draft has not changed since'),
+    .describe('SHA-256 of that version; if it equals `spec_sha256`, the draft has not changed since'),
   ...shownOfEvals,
   created_at: Timestamp,
   updated_at: Timestamp,
@@ -65,7 +69,9 @@ export const RunnerMemory = z.int().min(160).max(65_536)
 const shownOfDeployment = {
   id: Id,
   workflow_id: Id,
-  role: z.enum(aiDeploymentRoles).describe('`former`: it was replaced, and ends with its open runs'),
+  role: z
+    .enum(aiDeploymentRoles)
+    .describe('`former`: it was replaced, and ends once its open runs have ended'),
   version: z.int().min(1),
   spec_sha256: z.string(),
   status: z.enum(aiDeploymentStates.all).describe('`ready`: its runner takes work'),
@@ -81,18 +87,20 @@ const ratio = z.number().nullable()
 export const CanaryView = z
   .strictObject({
     ...shownOfDeployment,
-    weight: z.number().describe('Percent of the new runs'),
+    weight: z.number().describe('The percentage of new runs'),
     bounds: z.strictObject({ p95_ratio: ratio, cost_ratio: ratio }),
-    since: Timestamp.describe('The last change: runs that ended before do not count'),
+    since: Timestamp.describe('When the canary last changed; runs that ended before do not count'),
     decision: z
       .strictObject({
         verdict: z.enum(['hold', 'back']).describe('`back`: its runs go to the primary'),
         reason: z.enum(canaryReasons),
         message: z.string(),
-        at: Timestamp.nullable().describe('When its weight became 0 for that; null: it did not'),
+        at: Timestamp.nullable().describe(
+          'When its weight became 0 because of the decision; null: it did not',
+        ),
       })
       .nullable()
-      .describe('Of the policy. Null: it takes no runs, or has just changed'),
+      .describe('The decision of the policy; null: the canary takes no runs, or has just changed'),
   })
   .meta({ id: 'WorkflowCanary' })
 
@@ -135,7 +143,7 @@ export function toCanary(
 
 export const shownOfWebhook = {
   secret_hint: z.string().describe('The last four characters of the secret'),
-  former_until: Timestamp.nullable().describe('Until then the former secret signs as well'),
+  former_until: Timestamp.nullable().describe('Until when the former secret is valid'),
   rotated_at: Timestamp,
 }
 const WebhookView = z.strictObject(shownOfWebhook).meta({ id: 'WorkflowWebhook' })
@@ -150,21 +158,21 @@ export const ScheduleView = z
   .strictObject({
     frequency: z.string().describe('A cron expression of five fields'),
     timezone: z.string(),
-    input: z.unknown().describe('Of each run'),
+    input: z.unknown().describe('The input of each run'),
     canary_key: z.string().nullable(),
-    overlaps: z.boolean().describe('Whether a run begins while the one before is open'),
+    overlaps: z.boolean().describe('Whether a run begins while the previous one is open'),
     next_at: Timestamp.nullable().describe('When it runs next; null: never'),
     last: z
       .strictObject({
         due_at: Timestamp,
-        run_id: Id.nullable().describe('Null: it was skipped'),
+        run_id: Id.nullable().describe('The run; null: it was skipped'),
         skipped: z
           .strictObject({ code: z.string(), message: z.string() })
           .nullable()
           .describe('Why it was skipped'),
       })
       .nullable()
-      .describe('What was due last; null: nothing yet'),
+      .describe('The run that was due last; null: none yet'),
   })
   .meta({ id: 'WorkflowSchedule' })
 
@@ -188,11 +196,15 @@ export const toSchedule = (schedule: AiScheduleDocument): z.output<typeof Schedu
 export const WorkflowView = z
   .strictObject({
     ...shown,
-    deployment: DeploymentView.nullable().describe('The primary. Null: it is not deployed'),
+    deployment: DeploymentView.nullable().describe(
+      'The primary deployment; null: the workflow is not deployed',
+    ),
     canary: CanaryView.nullable(),
-    former_deployments: z.array(DeploymentView).describe('Replaced ones, until their open runs have ended'),
-    webhook: WebhookView.nullable().describe('Null: it has no secret yet'),
-    schedule: ScheduleView.nullable().describe('Null: it has none'),
+    former_deployments: z
+      .array(DeploymentView)
+      .describe('Replaced deployments, until their open runs have ended'),
+    webhook: WebhookView.nullable().describe('The webhook; null: it has no secret yet'),
+    schedule: ScheduleView.nullable().describe('The schedule; null: there is none'),
     spec: Json.describe('The draft'),
   })
   .meta({ id: 'Workflow' })
@@ -238,7 +250,7 @@ export async function toView(workflow: AiWorkflowDocument): Promise<z.output<typ
 const shownOfVersion = {
   workflow_id: Id,
   version: z.int().min(1),
-  spec_sha256: z.string().describe('Of the spec’s canonical JSON (RFC 8785)'),
+  spec_sha256: z.string().describe('SHA-256 of the spec’s canonical JSON (RFC 8785)'),
   created_at: Timestamp,
 }
 
@@ -251,12 +263,15 @@ export const VersionView = z
       .array(
         z.strictObject({
           kind: z.enum(useKinds),
-          reference: z.string().describe('As the spec names it'),
-          id: Id.nullable().describe('Null: the connector that is the provider’s default at the time'),
-          version: z.int().nullable().describe('Of a workflow; null: the one published last at the time'),
+          reference: z.string().describe('The name in the spec'),
+          id: Id.nullable().describe('Null: the provider’s default connector at the time of the run'),
+          version: z
+            .int()
+            .nullable()
+            .describe('The version of a workflow; null: the latest published version at the time of the run'),
         }),
       )
-      .describe('What the spec names of the tenant’s'),
+      .describe('The tenant’s resources that the spec names'),
     spec: Json,
   })
   .meta({ id: 'WorkflowVersion' })

@@ -11,7 +11,7 @@ const SecretView = z
   .strictObject({
     workflow_id: Id,
     ...shownOfWebhook,
-    secret: z.string().describe('Signs the webhooks; shown only here'),
+    secret: z.string().describe('The secret that signs the webhooks, shown only here'),
   })
   .meta({ id: 'WorkflowWebhookSecret' })
 
@@ -30,7 +30,7 @@ export const aiWebhooks = [
           .min(0)
           .max(7 * 86_400)
           .default(0)
-          .describe('How long the former secret signs as well'),
+          .describe('Seconds for which the former secret stays valid'),
       })
       .prefault({}),
     responses: { 200: SecretView },
@@ -46,7 +46,7 @@ export const aiWebhooks = [
     method: 'POST',
     path: '/hooks/workflows/{id}',
     permission: anybody('each webhook is signed by a secret of the workflow'),
-    summary: 'Receive a webhook that runs an AI workflow: the same webhook-id within 24 h is the same run',
+    summary: 'Receive a webhook that runs an AI workflow; the same `webhook-id` within 24 h starts one run',
     params: byId,
     body: z.instanceof(Buffer).meta({ type: 'string', format: 'binary' }),
     bytes: { media_type: 'application/json', at_most_kib: runBounds.inputBytes / 1024 },

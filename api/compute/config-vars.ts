@@ -10,7 +10,7 @@ const ConfigVarsView = z
   .strictObject({
     config_vars: z
       .record(ConfigVarName, z.string().nullable())
-      .describe('Null: a value that the caller may not see'),
+      .describe('Values by name; null: the caller may not see the value'),
   })
   .meta({ id: 'ConfigVars' })
 
@@ -51,7 +51,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     method: 'PUT',
     path: `/api/v1/${plural}/{id}/config-vars`,
     permission: `${plural}:update`,
-    summary: `Replace all config vars but those of attached databases; a running ${title} gets them at its next start`,
+    summary: `Replace all config vars except those of attached databases; a running ${title} gets them at its next start`,
     params: byId,
     body: z.strictObject({ config_vars: ConfigVars }),
     responses: {
@@ -59,7 +59,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
         config_vars: ConfigVars,
         needs_restart: z
           .boolean()
-          .describe(`The ${title} keeps the previous values until it is stopped and started`),
+          .describe(`Whether the ${title} keeps the previous values until it is stopped and started`),
       }),
     },
     handle: async ({ caller, params, body }) => {

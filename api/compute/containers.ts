@@ -28,7 +28,7 @@ import {
 import { Ports, PortViews } from './ports.ts'
 
 const diskWords =
-  'What it may write outside its disks, in GiB; with more, its writes fail or its host stops it (`disk_full` in its activity)'
+  'What the container may write outside its disks, in GiB. Beyond that, its writes fail or its host stops it (`disk_full` in its activity)'
 
 /** The fields that an update can change. */
 const changeable = {
@@ -50,7 +50,7 @@ const CreateContainer = z.strictObject({
   ports: Ports.default([]),
   health_check: ContainerHealthCheck.nullable()
     .default(null)
-    .describe('Default: none, also if the image has one'),
+    .describe('Default: none, even if the image has one'),
 })
 
 const UpdateContainer = z.strictObject(changeable).partial()
@@ -60,7 +60,7 @@ const ContainerView = z
     ...instanceView,
     status: z.enum(containerStates.all),
     status_reason: instanceView.status_reason.describe(
-      'Why the last operation failed, or its host stopped it. `crash_looping: …`: it ends again and again, the last time with this exit code, and is restarted after longer and longer pauses',
+      'Why the last operation failed, or why its host stopped it. `crash_looping: …`: it ends again and again, the last time with this exit code, and is restarted after longer and longer pauses',
     ),
     desired_state: z.enum(['running', 'stopped']),
     command: z.array(z.string()),
@@ -69,7 +69,7 @@ const ContainerView = z
     disk_gib: z
       .int()
       .nullable()
-      .describe('Null: a machine of a deploy server, which keeps its data on a disk'),
+      .describe('Null for a machine of a deploy server, which keeps its data on a disk'),
     restart_policy: changeable.restart_policy,
     ports: PortViews,
     health_check: HealthCheck.nullable(),

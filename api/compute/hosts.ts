@@ -22,7 +22,7 @@ const view = {
   status: z.enum(hostStates.all),
   status_reason: z.string().nullable(),
   operation_id: Id.nullable(),
-  cordoned: z.boolean().describe('The host takes no new instances'),
+  cordoned: z.boolean().describe('Whether the host takes no new instances'),
   address: z.string().nullable(),
   engine: z.strictObject({ name: z.string(), version: z.string() }).nullable(),
   machines: MachinesOfHost.nullable().describe('The engine for microVMs and VMs on this host'),
@@ -30,7 +30,7 @@ const view = {
     .enum(['wireguard', 'none'])
     .nullable()
     .describe(
-      'How its VPCs pass the network between hosts, which is to be the same on all; null: they do not',
+      'How traffic of VPCs passes between hosts, which must be the same on all hosts; null: it does not',
     ),
   kinds: z
     .array(z.enum(placedKindNames))
@@ -42,7 +42,7 @@ const view = {
     'Its last sign of life; after 30 s without one it is `unreachable`',
   ),
   engine_silent_since: Timestamp.nullable().describe(
-    'Since when the engine of its containers does not answer: it gets nothing new',
+    'When its container engine stopped answering; until it answers again, the host gets nothing new',
   ),
   created_at: Timestamp,
   updated_at: Timestamp,
@@ -153,7 +153,7 @@ export const hosts = [
     method: 'DELETE',
     path: '/api/v1/platform/hosts/{id}',
     permission: 'platform:hosts',
-    summary: 'Delete an empty host; its key is revoked',
+    summary: 'Delete an empty host, and revoke its key',
     params: byId,
     responses: { 204: null },
     handle: async ({ params }) => deleteHost(params.id),

@@ -16,21 +16,19 @@ const AttachmentView = z
     type: z.enum(databaseTypes),
     deploy_server_id: Id,
     config_var: z.string(),
-    user: z.string().describe('Its user in the database'),
-    address: z.string().describe('Where the instance finds the database'),
+    user: z.string().describe('The instance’s user in the database'),
+    address: z.string().describe('The address at which the instance reaches the database'),
     status: z.enum(['attaching', 'attached', 'detaching']),
     applied: z
       .boolean()
       .describe(
-        'The running process has the config var; false while a change of config vars waits for the next start',
+        'Whether the running process has the config var; false while a change of config vars waits for the next start',
       ),
     reachable: z
       .boolean()
       .nullable()
-      .describe(
-        'Whether the database takes connections from the instance, tried every ten seconds; null: not known',
-      ),
-    reachable_since: Timestamp.nullable().describe('Since when `reachable` has this value'),
+      .describe('Whether the instance can connect to the database, tried every ten seconds; null: not known'),
+    reachable_since: Timestamp.nullable().describe('When `reachable` last changed'),
     attached_at: Timestamp,
   })
   .meta({ id: 'DatabaseAttachment' })
@@ -44,7 +42,7 @@ export const instanceDatabases = (
     method: 'GET',
     path: `/api/v1/${plural}/{id}/attachments`,
     permission: `${plural}:read`,
-    summary: `List the databases that are attached to a ${title}, and whether it reaches them`,
+    summary: `List the databases attached to a ${title}, and whether the ${title} reaches them`,
     params: byId,
     responses: { 200: z.strictObject({ items: z.array(AttachmentView) }) },
     handle: async ({ caller, params }) => {
@@ -72,11 +70,13 @@ export const instanceDatabases = (
     method: 'POST',
     path: `/api/v1/${plural}/{id}/attachments/database`,
     permission: `${plural}:update`,
-    summary: `Attach a database of a deploy server to a ${title}; its config var comes with the next start`,
+    summary: `Attach a database of a deploy server to a ${title}; the ${title} gets the config var at its next start`,
     params: byId,
     body: z.strictObject({
       database_id: Id,
-      config_var: ConfigVarName.default('DATABASE_URL').describe('The config var that gets its URL'),
+      config_var: ConfigVarName.default('DATABASE_URL').describe(
+        'The config var that gets the database’s URL',
+      ),
     }),
     responses: { 202: view },
     handle: ({ caller, params, body }) =>
@@ -87,7 +87,7 @@ export const instanceDatabases = (
     method: 'DELETE',
     path: `/api/v1/${plural}/{id}/attachments/database/{database_id}`,
     permission: `${plural}:update`,
-    summary: `Detach a database from a ${title}; its user and its path are removed at once`,
+    summary: `Detach a database from a ${title}; the database user and the network path are removed at once`,
     params: z.strictObject({ id: Id, database_id: Id }),
     responses: { 202: view },
     handle: ({ caller, params: { id, database_id } }) =>

@@ -11,8 +11,8 @@ export function instanceDisks(shown: ShownInstance): Operation[] {
   const { plural, kind, view, toView } = shown
   const { title } = kind
   const words = shown.disks ?? {
-    attach: `Attach a disk to a ${title}; it is mounted at once if running, else at the next start`,
-    detach: `Detach a disk from a ${title}; refused while files on it are open`,
+    attach: `Attach a disk to a ${title}; a running ${title} mounts it at once, a stopped one at its next start`,
+    detach: `Detach a disk from a ${title}, unless files on it are open`,
   }
 
   return [

@@ -15,7 +15,7 @@ export const instanceNics = (
     method: 'POST',
     path: `/api/v1/${plural}/{id}/nics`,
     permission: `${plural}:update`,
-    summary: `Attach a NIC to a ${title}, running or not; a first NIC sets the resolver at the next start`,
+    summary: `Attach a NIC to a running or stopped ${title}; the first NIC sets the resolver at the next start`,
     params: byId,
     body: AskedNic,
     responses: { 202: view },
@@ -27,7 +27,7 @@ export const instanceNics = (
     method: 'DELETE',
     path: `/api/v1/${plural}/{id}/nics/{nic_id}`,
     permission: `${plural}:update`,
-    summary: `Detach a NIC from a ${title}, running or not, and free its address`,
+    summary: `Detach a NIC from a running or stopped ${title}, and free its address`,
     params: z.strictObject({ id: Id, nic_id: Id }),
     responses: { 202: view },
     handle: ({ caller, params: { id, nic_id } }) =>

@@ -30,7 +30,7 @@ export interface ShownInstance<
 export const shownAs = (kind: InstanceKind) => ({
   kind,
   resource: kind.resource,
-  deletion: `Delete a ${kind.title}, whatever is being done with it`,
+  deletion: `Delete a ${kind.title}, even during another operation`,
 })
 
 const mostArgumentsBytes = 64 * 1024
@@ -41,13 +41,18 @@ const bytesOf = (value: unknown): number => Buffer.byteLength(JSON.stringify(val
 export const Arguments = z
   .array(z.string().max(4096))
   .max(256)
-  .refine((words) => bytesOf(words) <= mostArgumentsBytes, 'at most 64 KiB together')
+  .refine((words) => bytesOf(words) <= mostArgumentsBytes, 'must have at most 64 KiB together')
 export const ConfigVarName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/)
 export const ConfigVars = z
   .record(ConfigVarName, z.string().max(32_768))
-  .refine((vars) => Object.keys(vars).length <= 200, 'at most 200 config vars')
-  .refine((vars) => bytesOf(vars) <= mostConfigVarsBytes, 'at most 256 KiB together')
-export const Grace = z.int().min(0).max(600).default(10).describe('Seconds to wait before it is killed')
+  .refine((vars) => Object.keys(vars).length <= 200, 'must have at most 200 config vars')
+  .refine((vars) => bytesOf(vars) <= mostConfigVarsBytes, 'must have at most 256 KiB together')
+export const Grace = z
+  .int()
+  .min(0)
+  .max(600)
+  .default(10)
+  .describe('Seconds to wait before the instance is killed')
 
 /** The fields that an update can change. */
 export const changeable = {
@@ -83,7 +88,7 @@ export const creatable = {
 export const instanceView = {
   ...resourceView,
   status_reason: resourceView.status_reason.describe(
-    'Why the last operation failed. `crash_looping: …`: it ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `waits_for_room: …`: the disk of its host is full, so it stands still until there is room. `disk_full: …`: a container has written its `disk_gib` outside its disks, so its writes there fail',
+    'Why the last operation failed. `crash_looping: …`: it ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `waits_for_room: …`: the disk of its host is full, and it is paused until there is room. `disk_full: …`: a container has written its `disk_gib` outside its disks, and its writes there fail',
   ),
   image: z.string(),
   image_digest: z.string().nullable(),

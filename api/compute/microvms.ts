@@ -38,7 +38,7 @@ const changeable = {
   log_cap_mib,
   tags,
   ...sizes,
-  ports: Ports.describe('Forwarded to the first NIC; without a NIC no port is published'),
+  ports: Ports.describe('Ports forwarded to the first NIC; a microVM without a NIC publishes none'),
   health_check: HealthCheck.nullable(),
 }
 
@@ -50,7 +50,7 @@ const CreateMicrovm = z.strictObject({
   restart_policy: restart_policy.default('always'),
   root_disk_gib: sizes.root_disk_gib
     .default(1)
-    .describe('Can only grow; a new size takes effect at the next start'),
+    .describe('The size of the root disk, which can only grow; a new size takes effect at the next start'),
   ports: changeable.ports.default([]),
   health_check: changeable.health_check.default(null),
 })

@@ -14,7 +14,7 @@ import { inArea, operation } from '../operation.ts'
 // A tenant's logins at registries, by which hosts pull its private images.
 
 const registryWords =
-  'The registry, as names of its images begin: `host` or `host:port`; `docker.io` for Docker Hub'
+  'The registry, as in the names of its images: `host` or `host:port`; `docker.io` for Docker Hub'
 
 const Registry = z
   .string()
@@ -69,7 +69,7 @@ export const registryCredentials = inArea('Containers', [
     method: 'POST',
     path,
     permission: 'registry_credentials:create',
-    summary: 'Add the credentials of a registry, or replace those that the tenant has for it',
+    summary: 'Add credentials for a registry, or replace the existing ones',
     body: z.strictObject({
       registry: Registry,
       username: PlainText.min(1)
@@ -79,7 +79,7 @@ export const registryCredentials = inArea('Containers', [
         .string()
         .min(1)
         .max(8192)
-        .describe('The password, or a token that may pull. It is not shown again'),
+        .describe('The password, or a token that may pull; it is never shown again'),
     }),
     example: { registry: 'registry.example.com', username: 'shop', password: 'a-token-that-may-pull' },
     responses: { 200: RegistryCredentialView, 201: RegistryCredentialView },
@@ -94,7 +94,7 @@ export const registryCredentials = inArea('Containers', [
     method: 'GET',
     path: `${path}/{id}`,
     permission: 'registry_credentials:read',
-    summary: 'Get the credentials of a registry, without the password',
+    summary: 'Get the credentials for a registry, without the password',
     params: byId,
     responses: { 200: RegistryCredentialView },
     handle: async ({ caller, params }) => toView(await registryCredentialOf(caller.tenant_id, params.id)),
@@ -104,7 +104,7 @@ export const registryCredentials = inArea('Containers', [
     method: 'DELETE',
     path: `${path}/{id}`,
     permission: 'registry_credentials:delete',
-    summary: 'Delete the credentials of a registry',
+    summary: 'Delete the credentials for a registry',
     params: byId,
     responses: { 204: null },
     handle: async ({ caller, params }) => deleteRegistryCredential(caller.tenant_id, params.id),

@@ -46,14 +46,17 @@ const CreateVm = z.strictObject({
   image: z.enum(vmImages.map(({ name }) => name)),
   root_disk_gib: sizes.root_disk_gib
     .default(4)
-    .describe('Can only grow; a new size takes effect at the next start'),
+    .describe('The size of the root disk, which can only grow; a new size takes effect at the next start'),
   ssh_keys: z.array(SshKey).max(20).default([]).describe('SSH public keys that can log in as `debian`'),
   user_data: z
     .string()
-    .refine((text) => Buffer.byteLength(text) <= maxUserDataBytes, `at most ${maxUserDataBytes} bytes`)
+    .refine(
+      (text) => Buffer.byteLength(text) <= maxUserDataBytes,
+      `must have at most ${maxUserDataBytes} bytes`,
+    )
     .nullable()
     .default(null)
-    .describe('cloud-init user data. Never returned, since it may hold secrets'),
+    .describe('cloud-init user data. The API never returns it, because it may hold secrets'),
   vpc_id: Id.nullable().default(null).describe('Default: the VPC of its NICs'),
 })
 
@@ -75,7 +78,7 @@ const shown = {
   staysBehind: 'its root disk, memory and disks move with it',
   console: serialConsole('VM'),
   disks: {
-    attach: 'Attach a disk to a VM, at once if running, else at the next start; the guest mounts it',
+    attach: 'Attach a disk to a VM, at once if it runs, or else at its next start; the guest mounts it',
     detach: 'Detach a disk from a VM; unmount it in the guest first',
   },
   view: VmView,

@@ -22,9 +22,9 @@ const ProviderView = z
     title: z.string(),
     serves: z.enum(['git', 'models', 'tools']),
     kinds: z.array(z.enum(connectorKinds)).describe('How a tenant can connect here'),
-    base_url: z.string().nullable().describe('Null: each connector says it'),
-    own_base_url: z.boolean().describe('Whether a connector may name another place'),
-    scopes: z.array(z.string()).describe('What a login asks for by default'),
+    base_url: z.string().nullable().describe('The URL of the API; null: each connector has its own'),
+    own_base_url: z.boolean().describe('Whether a connector may name another URL'),
+    scopes: z.array(z.string()).describe('The scopes that a login asks for by default'),
   })
   .meta({ id: 'ConnectorProvider' })
 
@@ -77,7 +77,7 @@ export const connectors = [
   activityList({
     path: `${path}/{id}/activity`,
     permission: 'connectors:read',
-    summary: 'List what has happened to a connector: when it had to be connected again',
+    summary: 'List the times when a connector had to be connected again',
     ownerOf: connectorOf,
   }),
 
@@ -107,7 +107,7 @@ export const connectors = [
     method: 'POST',
     path: `${path}/{id}/check`,
     permission: 'connectors:update',
-    summary: 'Ask the provider whether it accepts the credential; `status` tells the result',
+    summary: 'Ask the provider whether it accepts the credential; `status` has the result',
     params: byId,
     responses: { 200: ConnectorView },
     handle: async ({ caller, params }) => toView(await checkConnector(await connectorOf(caller, params.id))),
@@ -125,7 +125,7 @@ export const connectors = [
         .strictObject({
           id: Id,
           revoked: z.boolean().describe('Whether the provider has revoked the credential'),
-          reason: z.string().nullable().describe('Why it has not'),
+          reason: z.string().nullable().describe('Why the provider has not revoked it'),
         })
         .meta({ id: 'ConnectorDeletion' }),
     },

@@ -32,22 +32,23 @@ const Scopes = z
   .max(50)
   .nullable()
   .default(null)
-  .describe('Null: what the platform needs')
+  .describe('The scopes to ask for; null: those that the platform needs')
 const BaseUrl = z.string().max(2048).nullable().default(null)
 
 const importing = operation({
   method: 'POST',
   path: `${path}/import`,
   permission: 'connectors:create',
-  summary: 'Connect by a key or token, which is checked first; with `connector_id` it replaces one in place',
+  summary:
+    'Connect with a key or token, which is checked first; `connector_id` replaces the credential of that connector',
   body: z.strictObject({
     provider: z.enum(providerNames),
     api_key: secret(4096)
       .nullable()
       .default(null)
-      .describe('The key or token, which is not shown again; null for a server that asks for none'),
+      .describe('The key or token, which is never shown again; null for a server that needs none'),
     base_url: BaseUrl.describe(
-      'Where the API is, if the provider has no one place: https, at a public address',
+      'The URL of the API, if the provider has no fixed one: https, at a public address',
     ),
     header: z
       .string()
@@ -55,13 +56,13 @@ const importing = operation({
       .refine((name) => !reserved.has(name), 'is not a header for keys')
       .nullable()
       .default(null)
-      .describe('Of `openai_compatible`: the header that takes the key, instead of `Authorization: Bearer`'),
+      .describe('For `openai_compatible`: the header that takes the key, instead of `Authorization: Bearer`'),
     api_version: z
       .string()
       .regex(/^[a-z0-9-]{1,40}$/)
       .nullable()
       .default(null)
-      .describe('Of `azure_openai`'),
+      .describe('For `azure_openai`: the version of its API'),
     ...destination,
     confirm_account_change: confirmation,
   }),
@@ -84,7 +85,7 @@ const deviceStart = operation({
   method: 'POST',
   path: `${path}/device/start`,
   permission: 'connectors:create',
-  summary: 'Begin a login by device code: show the user the code and the page on which to enter it',
+  summary: 'Begin a login by device code; show the user the code and the page on which to enter it',
   body: z.strictObject({ provider: z.enum(providerNames), scopes: Scopes, ...destination }),
   refuses: [404],
   responses: {
@@ -117,14 +118,18 @@ const devicePoll = operation({
   method: 'POST',
   path: `${path}/device/poll`,
   permission: 'connectors:create',
-  summary: 'Ask whether the user has approved a login by device code; `done` carries the connector, once',
+  summary:
+    'Ask whether the user has approved a login by device code; the answer `done` has the connector, once',
   body: z.strictObject({ login_id: Id, confirm_account_change: confirmation }),
   refuses: [404],
   responses: {
     200: z
       .strictObject({
         status: z.enum(['pending', 'done']),
-        retry_after_sec: z.int().nullable().describe('When to poll again; earlier polls ask nobody'),
+        retry_after_sec: z
+          .int()
+          .nullable()
+          .describe('When to poll again; an earlier poll does not ask the provider'),
         connector: ConnectorView.nullable(),
       })
       .meta({ id: 'DeviceLoginPoll' }),
@@ -146,11 +151,11 @@ const oauthStart = operation({
   summary: 'Begin a login in the browser: the user opens the URL and is sent back with a code',
   body: z.strictObject({
     provider: z.enum(providerNames),
-    base_url: BaseUrl.describe('Of the MCP server: https, at a public address'),
+    base_url: BaseUrl.describe('The URL of the MCP server: https, at a public address'),
     client_id: secret(512)
       .nullable()
       .default(null)
-      .describe('Of `mcp`: your own OAuth client, if the server registers none'),
+      .describe('For `mcp`: your own OAuth client, if the server does not register clients'),
     client_secret: secret(1024).nullable().default(null),
     scopes: Scopes,
     ...destination,
@@ -174,9 +179,9 @@ const oauthComplete = operation({
   method: 'POST',
   path: `${path}/oauth/complete`,
   permission: 'connectors:create',
-  summary: 'End a login in the browser: exchanges the pasted code for the connector',
+  summary: 'Complete a login in the browser: exchange the pasted code for the connector',
   body: z.strictObject({
-    login_id: Id.nullable().default(null).describe('Needed if the code comes without its state'),
+    login_id: Id.nullable().default(null).describe('Required if the code comes without its state'),
     code: z
       .string()
       .min(1)

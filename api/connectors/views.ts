@@ -10,26 +10,30 @@ export const ConnectorView = z
     tenant_id: Id,
     name: z.string(),
     provider: z.enum(providerNames),
-    kind: z.enum(connectorKinds).describe('How the credential came; `none`: the server asks for none'),
+    kind: z.enum(connectorKinds).describe('How the tenant connected; `none`: the server needs no credential'),
     base_url: z.string().describe('Where the provider’s API is'),
-    api_version: z.string().nullable().describe('Of Azure OpenAI'),
+    api_version: z.string().nullable().describe('The API version of Azure OpenAI'),
     account: z
       .strictObject({ id: z.string(), login: z.string() })
       .nullable()
       .describe('Whose credential it is; null: the provider does not say'),
     scopes: z.array(z.string()),
-    is_default: z.boolean().describe('For its provider'),
+    is_default: z.boolean().describe('Whether it is the default connector of its provider'),
     status: z.enum(connectorStates),
     status_reason: z.string().nullable(),
     secret_hint: z
       .string()
       .nullable()
       .describe('The last four characters of a key; null: there is none, or it is short'),
-    expires_at: Timestamp.nullable().describe('Of the token; the platform refreshes it before'),
+    expires_at: Timestamp.nullable().describe(
+      'When the token expires; the platform refreshes it before then',
+    ),
     refresh_expires_at: Timestamp.nullable(),
-    checked_at: Timestamp.nullable().describe('When the provider last answered to the credential'),
+    checked_at: Timestamp.nullable().describe(
+      'When the provider last answered a request with the credential',
+    ),
     last_used_at: Timestamp.nullable(),
-    version: z.int().describe('Counts the secrets that it has had'),
+    version: z.int().describe('The number of the secret, counted from the first'),
     created_at: Timestamp,
     updated_at: Timestamp,
   })
@@ -60,7 +64,9 @@ export const toView = (connector: ConnectorDocument): z.output<typeof ConnectorV
 
 /** The input of each way to a connector. */
 export const destination = {
-  name: Name.nullable().default(null).describe('Null: the provider’s name, with a number if it is taken'),
+  name: Name.nullable()
+    .default(null)
+    .describe('The name; null: the provider’s name, with a number if that is taken'),
   connector_id: Id.nullable()
     .default(null)
     .describe('The connector whose credential is replaced; needs `connectors:update`'),
@@ -68,6 +74,6 @@ export const destination = {
 export const confirmation = z
   .boolean()
   .default(false)
-  .describe('Allows that the connector is of another account afterwards')
+  .describe('Allow the connector to change to another account')
 
 export const path = '/api/v1/connectors'

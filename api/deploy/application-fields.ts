@@ -16,13 +16,18 @@ export const releaseFields = {
       /^([a-z0-9.-]+(:\d+)?\/)?[a-z0-9]+([._-]+[a-z0-9]+)*(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*$/,
       'must be the name of an image, without a tag',
     )
-    .describe('Without its tag'),
+    .describe('The image without its tag'),
   tag: ImageTag,
-  port: PortNumber.nullable().describe('The port on which it listens; null: it serves nothing'),
-  command: Arguments.describe('Instead of the image’s own'),
+  port: PortNumber.nullable().describe('The port on which the application listens; null: it serves nothing'),
+  command: Arguments.describe('The command to run instead of the image’s own'),
   replicas: z.int().min(1).max(20),
-  cpu_cores: z.number().min(0.05).max(64).multipleOf(0.01).describe('The most that a replica uses'),
-  memory_mib: z.int().min(8).max(65_536).describe('Of each replica'),
+  cpu_cores: z
+    .number()
+    .min(0.05)
+    .max(64)
+    .multipleOf(0.01)
+    .describe('The most CPU cores that a replica may use'),
+  memory_mib: z.int().min(8).max(65_536).describe('The memory of each replica, in MiB'),
   health_check: z
     .strictObject({
       path: z
@@ -31,16 +36,16 @@ export const releaseFields = {
         .regex(/^\/[!-~]*$/, 'must be a path of a URL')
         .nullable()
         .default(null)
-        .describe('A GET must answer with 2xx or 3xx; null: a connection is enough'),
+        .describe('The path at which a GET must answer with 2xx or 3xx; null: a connection is enough'),
       within_sec: z
         .int()
         .min(1)
         .max(900)
         .default(60)
-        .describe('A release that does not serve by then is taken back'),
+        .describe('Seconds after which a release that does not serve is rolled back'),
     })
-    .describe('When a new release serves'),
-  stop_grace_sec: z.int().min(0).max(120).describe('How long a replica may take to end'),
+    .describe('How the platform checks that a new release serves'),
+  stop_grace_sec: z.int().min(0).max(120).describe('Seconds that a replica may take to end'),
   tags: Tags,
 }
 

@@ -29,7 +29,8 @@ export const applicationObservation = [
   activityFeed({
     path: `${path}/applications/{app}/activity`,
     permission: 'deploy_servers:read',
-    summary: 'List what the platform noticed: replicas that ended, or that the load balancer cannot reach',
+    summary:
+      'List what happened to an application: replicas that ended, or that the load balancer cannot reach',
     params,
     scope: async (caller, { id, app }) => {
       const { _id, tenant_id, deploy_server_id, route_id } = await applicationOf(caller, id, app)

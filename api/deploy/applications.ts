@@ -41,13 +41,18 @@ const ApplicationView = z
     url: z.url().nullable().describe('Where clients reach it'),
     ...releaseView,
     deployment_id: Id.nullable().describe('The deployment whose release serves'),
-    deploying_id: Id.nullable().describe('The deployment under way'),
+    deploying_id: Id.nullable().describe('The deployment in progress'),
   })
   .meta({ id: 'Application' })
 type View = z.output<typeof ApplicationView>
 
 const byApp = z.strictObject({ id: Id, app: Id })
-const Message = z.string().max(500).nullable().default(null).describe('Shown with the deployment')
+const Message = z
+  .string()
+  .max(500)
+  .nullable()
+  .default(null)
+  .describe('A message that is shown with the deployment')
 const Commit = z
   .string()
   .regex(/^[0-9a-f]{7,64}$/)
@@ -171,18 +176,21 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       method: 'POST',
       path: `${path}/applications/{app}/deploy`,
       permission: 'deploy_servers:manage',
-      summary: 'Deploy an application: a new tag, a former tag, or a former deployment as it was',
+      summary: 'Deploy an application: a new tag, an earlier tag, or an earlier deployment as it was',
       params: byApp,
       body: z
         .strictObject({
-          tag: ImageTag.optional().describe('Also the application’s tag from now on'),
+          tag: ImageTag.optional().describe('The tag to deploy, which becomes the application’s tag'),
           deployment_id: Id.optional().describe(
             'Release again what this deployment released, with its environment',
           ),
           message: Message,
           commit: Commit,
         })
-        .refine(({ tag, deployment_id }) => !(tag && deployment_id), 'either a tag or a deployment_id')
+        .refine(
+          ({ tag, deployment_id }) => !(tag && deployment_id),
+          'must have either a tag or a deployment_id',
+        )
         .prefault({}),
       responses: { 202: DeploymentView },
       handle: ({ caller, params, body: { tag, deployment_id, ...told } }) =>
@@ -202,7 +210,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
         permission: 'deploy_servers:manage',
         summary:
           kind === 'restart'
-            ? 'Restart an application without an interruption; it gets its present environment'
+            ? 'Restart an application without downtime, with its current environment variables'
             : 'Stop an application; deploying it starts it again',
         params: byApp,
         responses: { 202: DeploymentView },
@@ -227,7 +235,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       method: 'POST',
       path: `${path}/applications/{app}/envs`,
       permission: 'deploy_servers:manage',
-      summary: 'Set environment variables; the others stay. A deployment or a restart applies them',
+      summary: 'Set environment variables and keep the others; the next deployment or restart applies them',
       params: byApp,
       body: z.strictObject({ envs: Envs }),
       responses: { 200: z.strictObject({ envs: Envs }) },
@@ -243,7 +251,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       method: 'DELETE',
       path: `${path}/applications/{app}/envs/{key}`,
       permission: 'deploy_servers:manage',
-      summary: 'Remove an environment variable. A deployment or a restart applies it',
+      summary: 'Remove an environment variable; the next deployment or restart applies the change',
       params: z.strictObject({ id: Id, app: Id, key: z.string().max(128) }),
       responses: { 204: null },
       handle: async ({ caller, params: { key, ...params } }) => {

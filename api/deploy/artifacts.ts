@@ -20,11 +20,13 @@ const ArtifactView = z
     status_reason: z.string().nullable(),
     operation_id: Id.nullable(),
     size_bytes: z.int(),
-    sha256: z.string().nullable().describe('Of the archive; null until it is known'),
+    sha256: z.string().nullable().describe('SHA-256 of the archive; null until it is known'),
     upload_url: z
       .string()
       .nullable()
-      .describe('Where to send an archive in parts. It needs no other token, and is shown only once'),
+      .describe(
+        'The URL to which to send an archive in parts. It needs no other token, and is shown only once',
+      ),
     worker: z.string().nullable(),
     path: z.string().nullable().describe('The folder on the worker, when it is ready'),
     files: z.int().nullable(),
@@ -72,12 +74,13 @@ export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
     method: 'POST',
     path,
     permission: 'deploy_servers:manage',
-    summary:
-      'Push an application’s files onto the worker that builds: they are unpacked under /opt/apps/NAME',
+    summary: 'Push an application’s files to the build worker, which unpacks them under /opt/apps/NAME',
     params: byId,
     body: z
       .strictObject({
-        name: Name.describe('The folder; a former one of this name is replaced when the new one is whole'),
+        name: Name.describe(
+          'The name of the folder; the upload replaces a former folder of this name once it is complete',
+        ),
         content_b64: z
           .base64()
           .max(Math.ceil(((mostMib * 4) / 3) * 1024 * 1024))
@@ -99,7 +102,7 @@ export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
       .refine(
         ({ content_b64, upload, team_object }) =>
           [content_b64, upload, team_object].filter((one) => one !== undefined).length === 1,
-        'either content_b64, upload or team_object',
+        'must have one of content_b64, upload and team_object',
       ),
     json_kib: (mostMib * 4 * 1024) / 3 + 64,
     responses: { 202: ArtifactView },
@@ -116,7 +119,7 @@ export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
         return { operation_id: accepted._id, body: toView(document, url) }
       }
       if (content_b64 === undefined)
-        throw new Problem(422, 'team_storage_unavailable', 'There is no storage of teams yet')
+        throw new Problem(422, 'team_storage_unavailable', 'Teams have no storage yet')
       const archive = Buffer.from(content_b64, 'base64')
       if (!archive.subarray(0, 2).equals(gzipMagic))
         throw new InvalidInput(422, [{ pointer: '/content_b64', message: 'must be a .tgz' }])

@@ -25,31 +25,31 @@ const ExecutionView = z
     deploy_server_id: Id,
     database_id: Id,
     database_name: z.string(),
-    backup_id: Id.nullable().describe('Its schedule; null: somebody asked for it'),
+    backup_id: Id.nullable().describe('Its schedule; null: a request started it'),
     target_id: Id.nullable().describe('The tenant’s bucket that it is in; null: the platform’s storage'),
     location: z.string().nullable().describe('`s3://bucket/prefix/` of its objects in that bucket'),
     method: z
       .enum(['dump', 'base'])
-      .describe('`base`: a copy of the engine’s files, from which the log leads to later moments'),
+      .describe('`base`: a copy of the engine’s files, from which the log leads to later times'),
     type: z.enum(databaseTypes),
-    version: z.string().describe('That of the engine that wrote it'),
+    version: z.string().describe('The version of the engine that wrote it'),
     reason: z.string().nullable().describe('The same as `status_reason`'),
     scheduled_at: Timestamp.nullable(),
     started_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),
-    size_bytes: z.int().nullable().describe('As it is stored: compressed and encrypted'),
-    dump_bytes: z.int().nullable().describe('What the engine’s tool has written'),
-    sha256: z.string().nullable().describe('Of the dump'),
+    size_bytes: z.int().nullable().describe('The stored size, compressed and encrypted'),
+    dump_bytes: z.int().nullable().describe('The size of what the engine’s tool wrote'),
+    sha256: z.string().nullable().describe('SHA-256 of the dump'),
     verified: z
       .strictObject({
         by: z
           .enum(verifiedBy)
           .describe(
-            '`restore`: it was restored and compared. `reading`: it was read in full, for want of room',
+            '`restore`: it was restored and compared. `reading`: it was only read in full, because there was no room to restore it',
           ),
         at: Timestamp,
-        tables: z.int().describe('Tables, collections or key spaces'),
-        rows: z.int().describe('Rows, documents or keys'),
+        tables: z.int().describe('The number of tables, collections or key spaces'),
+        rows: z.int().describe('The number of rows, documents or keys'),
       })
       .nullable()
       .describe('How and when it was last read back'),
@@ -97,7 +97,7 @@ export const backupExecutions = [
   list({
     ...listed,
     path: `${serverPath}/databases/{db}/backups/{backup}/executions`,
-    summary: 'List the executions of a backup schedule',
+    summary: 'List the backups that a backup schedule made',
     params: z.strictObject({ ...byDatabase.shape, backup: Id }),
     toView,
     stored,
@@ -110,7 +110,7 @@ export const backupExecutions = [
   list({
     ...listed,
     path,
-    summary: 'List the backups of a deploy server’s databases, also of those that are deleted',
+    summary: 'List the backups of a deploy server’s databases, including deleted ones',
     params: byId,
     toView,
     stored,
@@ -121,13 +121,13 @@ export const backupExecutions = [
     method: 'POST',
     path: `${serverPath}/databases/{db}/backup-executions`,
     permission: 'deploy_servers:manage',
-    summary: 'Back up a database now. It succeeds when the backup has been read back',
+    summary: 'Back up a database now; the operation succeeds once the backup has been read back',
     params: byDatabase,
     body: z
       .strictObject({
         target_id: Id.nullable()
           .default(null)
-          .describe('The tenant’s bucket that it goes to; null: the platform’s storage'),
+          .describe('The tenant’s bucket for the backup; null: the platform’s storage'),
       })
       .prefault({}),
     responses: { 202: ExecutionView },
@@ -152,7 +152,7 @@ export const backupExecutions = [
     method: 'POST',
     path: `${path}/{execution}/verify`,
     permission: 'deploy_servers:manage',
-    summary: 'Read a backup back again. If it is damaged, it says so',
+    summary: 'Read a backup back again, and record whether it is damaged',
     params: byExecution,
     responses: { 202: ExecutionView },
     handle: async ({ caller, params: { id, execution } }) => {
@@ -165,7 +165,7 @@ export const backupExecutions = [
     method: 'DELETE',
     path: `${path}/{execution}`,
     permission: 'deploy_servers:manage',
-    summary: 'Delete a backup; one that is being made is cancelled',
+    summary: 'Delete a backup; a backup in progress is cancelled',
     params: byExecution,
     responses: { 202: ExecutionView },
     handle: async ({ caller, params: { id, execution } }) => {

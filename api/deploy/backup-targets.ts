@@ -14,11 +14,11 @@ import { list } from '../list.ts'
 import { operation } from '../operation.ts'
 
 const shown = {
-  endpoint: z.string().describe('The S3 server: `https://s3.eu-central-1.amazonaws.com`'),
+  endpoint: z.string().describe('The S3 server, such as `https://s3.eu-central-1.amazonaws.com`'),
   region: z.string(),
   bucket: z.string(),
-  prefix: z.string().describe('Before the names of all objects; empty, or ends with a slash'),
-  path_style: z.boolean().describe('`endpoint/bucket/key`; false: `bucket.endpoint/key`'),
+  prefix: z.string().describe('The prefix of all objects’ names: empty, or ending with a slash'),
+  path_style: z.boolean().describe('True: `endpoint/bucket/key`; false: `bucket.endpoint/key`'),
   access_key_id: z.string(),
 }
 
@@ -88,14 +88,14 @@ const fields = {
   bucket: z
     .string()
     .regex(/^[a-z0-9](?:[a-z0-9-]|\.(?=[a-z0-9])){1,61}[a-z0-9]$/, 'must be the name of a bucket')
-    .describe('It must exist'),
+    .describe('The bucket, which must exist'),
   prefix: Prefix.describe(shown.prefix.description ?? ''),
   path_style: shown.path_style,
   access_key_id: z.string().regex(/^[\x21-\x7e]{1,128}$/, 'must be the id of an access key'),
   secret_access_key: z
     .string()
     .regex(/^[\x21-\x7e]{1,256}$/, 'must be the secret of an access key')
-    .describe('It is not shown again'),
+    .describe('The secret of the access key; it is never shown again'),
 }
 
 const path = '/api/v1/backup-targets'
@@ -116,7 +116,7 @@ export const backupTargets = [
     method: 'POST',
     path,
     permission: 'backup_targets:create',
-    summary: 'Add a bucket for backups, in which an object can be written, read and deleted',
+    summary: 'Add a bucket for backups, once an object has been written, read and deleted in it',
     body: z.strictObject({
       ...fields,
       region: fields.region.default('us-east-1'),
@@ -144,8 +144,7 @@ export const backupTargets = [
     method: 'PATCH',
     path: `${path}/{id}`,
     permission: 'backup_targets:update',
-    summary:
-      'Change the name, the prefix of new backups, or the access key of a bucket, which is checked before',
+    summary: 'Change the name, the access key or the prefix of a bucket; the bucket is checked first',
     params: byId,
     body: z
       .strictObject({
@@ -181,7 +180,7 @@ export const backupTargets = [
         .stringbool({ truthy: ['true'], falsy: ['false'] })
         .default(false)
         .describe(
-          'Forgets its backups first, which can never be read again; their objects stay in the bucket',
+          'Forget its backups first: they can never be read again, and their objects stay in the bucket',
         ),
     }),
     responses: { 204: null },

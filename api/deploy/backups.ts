@@ -24,7 +24,7 @@ const fields = {
     .min(1)
     .max(3650)
     .nullable()
-    .describe('Older ones are removed, but for the last; null: `keep_count` alone decides'),
+    .describe('Days after which backups are removed, except the last one; null: only `keep_count` decides'),
   target_id: Id.nullable().describe('The tenant’s bucket for new backups; null: the platform’s storage'),
 }
 
@@ -138,7 +138,7 @@ export const backups = [
     method: 'DELETE',
     path: `${path}/{backup}`,
     permission: 'deploy_servers:manage',
-    summary: 'Delete a backup schedule. Its backups stay',
+    summary: 'Delete a backup schedule; its backups stay',
     params: byBackup,
     responses: { 204: null },
     handle: async ({ caller, params: { id, db, backup } }) =>

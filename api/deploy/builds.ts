@@ -25,7 +25,7 @@ const BuildView = z
     status: z.enum(statuses),
     status_reason: z.string().nullable(),
     operation_id: Id.nullable(),
-    artifact_id: Id.nullable().describe('Null: the image was pushed'),
+    artifact_id: Id.nullable().describe('The artifact; null: the image was pushed'),
     artifact: z.string().nullable().describe('The name of the artifact'),
     image: z.string(),
     tag: z.string(),
@@ -42,7 +42,9 @@ const BuildView = z
     size_bytes: z.int().nullable(),
     image_state: z
       .enum(imageStates)
-      .describe('The image in the registry; `kept`: it can be deployed; `leaving`: there may be none'),
+      .describe(
+        'Whether the registry has the image. `kept`: it can be deployed. `leaving`: it is being removed, and may be gone',
+      ),
     image_on: z.array(z.string()).describe('The machines whose registries have the image'),
     requested_by: Id.nullable(),
     created_at: Timestamp,
@@ -90,15 +92,15 @@ const toView = (build: BuildDocument): View => ({
 
 const BuildLine = z.object({ time: Timestamp, line: z.string() }).meta({ id: 'BuildLogLine' })
 
-const Secrets = ConfigVars.refine((vars) => Object.keys(vars).length <= 50, 'at most 50 secrets').refine(
-  (vars) => Object.values(vars).every((value) => !value.includes('\0')),
-  'must not have a NUL',
-)
+const Secrets = ConfigVars.refine(
+  (vars) => Object.keys(vars).length <= 50,
+  'must have at most 50 secrets',
+).refine((vars) => Object.values(vars).every((value) => !value.includes('\0')), 'must not have a NUL')
 
 const NewBuild = z
   .strictObject({
     artifact_id: Id.optional(),
-    artifact: Name.optional().describe('The name of an artifact: the newest that is ready'),
+    artifact: Name.optional().describe('The name of an artifact; its newest ready version is built'),
     image: releaseFields.image,
     tag: ImageTag.default('latest'),
     dockerfile: z
@@ -113,15 +115,17 @@ const NewBuild = z
       .regex(/^[\w][\w.-]{0,127}$/, 'must be the name of a stage')
       .nullable()
       .default(null),
-    build_args: ConfigVars.default({}).describe('Part of the image’s history: not for secrets'),
+    build_args: ConfigVars.default({}).describe(
+      'Build arguments. They are part of the image’s history, so do not put secrets in them',
+    ),
     secrets: Secrets.default({}).describe(
-      'For `RUN --mount=type=secret,id=NAME`; forgotten when the build ends',
+      'Secrets for `RUN --mount=type=secret,id=NAME`; the platform deletes them when the build ends',
     ),
     timeout_sec: z.int().min(1).max(7200).default(1800),
   })
   .refine(
     ({ artifact_id, artifact }) => (artifact_id === undefined) !== (artifact === undefined),
-    'either artifact_id or artifact',
+    'must have either artifact_id or artifact',
   )
 
 /** The HTTP operations on builds. */
@@ -129,7 +133,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
   list({
     path,
     permission: 'deploy_servers:read',
-    summary: 'List the builds of a deploy server, and the images that were pushed',
+    summary: 'List the builds of a deploy server, and the images pushed to it',
     params: byId,
     model: Build,
     view: BuildView,
@@ -142,7 +146,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     method: 'POST',
     path,
     permission: 'deploy_servers:manage',
-    summary: 'Build an image from an artifact: applications deploy it by its name and tag',
+    summary: 'Build an image from an artifact; applications deploy it by its name and tag',
     params: byId,
     body: NewBuild,
     responses: { 202: BuildView },
@@ -168,7 +172,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     method: 'POST',
     path: `${path}/{build}/cancel`,
     permission: 'deploy_servers:update',
-    summary: 'Cancel a build: its builder ends',
+    summary: 'Cancel a build, and end its builder',
     params: byBuild,
     responses: { 202: BuildView },
     handle: async ({ caller, params }) => {
@@ -184,7 +188,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     method: 'GET',
     path: `${path}/{build}/logs`,
     permission: 'deploy_servers:read',
-    summary: 'Get the log of a build, without its secrets; to follow ends with the build',
+    summary: 'Get the log of a build, without its secrets, or follow it until the build ends',
     params: byBuild,
     query: z.strictObject(logsQuery),
     responses: { 200: stream('application/x-ndjson', BuildLine) },

@@ -22,7 +22,7 @@ const CredentialsView = z
   .strictObject({
     dashboard_url: z.url(),
     api_base_url: z.url().describe('The operations below the deploy server'),
-    root_login: z.string().describe('For the dashboard'),
+    root_login: z.string().describe('The credentials for the dashboard'),
     root_password: z.string(),
     api_token: z.string().describe('A bearer token for the API, and the password for the registry'),
     registry: z.string().describe('Where to push images: `docker push REGISTRY/NAME:TAG`'),
@@ -34,7 +34,7 @@ const CredentialsView = z
 
 const DeployLogin = z
   .strictObject({
-    token: z.string().describe('Shown once'),
+    token: z.string().describe('The access token, shown once'),
     token_type: z.literal('Bearer'),
     expires_at: Timestamp,
   })
@@ -85,7 +85,7 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
       method: 'POST',
       path: `${path}/credentials/rotate`,
       permission: 'deploy_servers:credentials',
-      summary: 'Replace the root password and the API token; ends all root logins',
+      summary: 'Replace the root password and the API token, and end all root logins',
       params: byId,
       responses: { 200: CredentialsView },
       handle: async ({ caller, params }) => {
@@ -100,7 +100,7 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
       method: 'POST',
       path: `${path}/login`,
       permission: anybody('logging in is how the dashboard gets a token'),
-      summary: 'Log in with the root credentials of a deploy server, for what is below it',
+      summary: 'Log in to a deploy server with its root credentials',
       params: byId,
       body: z.strictObject({
         login: z.string().min(1).max(255),
@@ -129,7 +129,7 @@ export function makeDeployCredentials({ apiUrl }: OperationsContext) {
       handle: async ({ caller, params }) => {
         await mine(deployServerResource, caller, params.id)
         if (caller.kind !== 'deploy_server')
-          throw new Problem(403, 'root_only', 'Only a root login of the deploy server can be ended here')
+          throw new Problem(403, 'root_only', 'This operation ends only root logins of the deploy server')
         await closeDeploySession(caller.tenant_id, caller.token)
       },
     }),

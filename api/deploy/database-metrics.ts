@@ -31,7 +31,7 @@ export const DatabaseMetricsView = z
         name: z.enum([...usageNames, ...series.map(([name]) => name)]),
         unit: z.enum([...usageUnits, 'connections', 'keys', 'queries', 'ratio']),
         points: Points.describe(
-          'Pairs of a step’s start and its value. Of the container as of an instance. Of the engine, which is asked once a minute or, of MongoDB and ClickHouse, once in five: the mean for connections, data and keys, the sum for queries, the share of reads for the ratio. What an engine does not tell has no points',
+          'Pairs of a step’s start and its value. The container’s metrics are those of an instance. The engine is asked every minute, or every five minutes for MongoDB and ClickHouse: the mean for connections, data and keys, the sum for queries, the share of reads for the ratio. A metric that the engine does not report has no points',
         ),
       }),
     ),

@@ -51,7 +51,7 @@ export const databaseObservation = [
     path: `${path}/databases/{db}/metrics`,
     permission: 'deploy_servers:read',
     summary:
-      'Get what a database uses, and the connections, size, queries and cache hits that its engine tells',
+      'Get the resource usage of a database, and the connections, size, queries and cache hits that its engine reports',
     params,
     query: MetricsQuery,
     responses: { 200: DatabaseMetricsView },
@@ -64,7 +64,7 @@ export const databaseObservation = [
   activityFeed({
     path: `${path}/databases/{db}/activity`,
     permission: 'deploy_servers:read',
-    summary: 'List what the platform noticed: an engine that ended, or did not start',
+    summary: 'List what happened to a database: its engine ended, or did not start',
     params,
     scope: async (caller, { id, db }) => ({ resource_id: (await databaseOf(caller, id, db))._id }),
   }),

@@ -35,7 +35,7 @@ import { path as serverPath } from './deployments.ts'
 
 const Configuration = z
   .record(z.string().max(64), z.union([z.string().max(255), z.number(), z.boolean()]))
-  .describe('Settings of the engine; a refusal names those that it takes')
+  .describe('Settings of the engine; an error lists the settings that it takes')
 
 const MomentRangeView = z.strictObject({ earliest: Timestamp, latest: Timestamp })
 
@@ -49,17 +49,19 @@ const PointInTimeView = z
         '`starting`: there is no base backup yet. `paused`: nothing is archived, and `reason` says why',
       ),
     reason: z.string().nullable(),
-    earliest: Timestamp.nullable().describe('The first moment to which it can be recovered; null: none yet'),
-    latest: Timestamp.nullable().describe('The last such moment'),
+    earliest: Timestamp.nullable().describe('The earliest time to which it can be recovered; null: none yet'),
+    latest: Timestamp.nullable().describe('The latest such time'),
     ranges: z
       .array(MomentRangeView)
-      .describe('All such moments, also those from before it was restored, upgraded or recovered'),
+      .describe('All ranges of such times, including those before a restore, an upgrade or a recovery'),
   })
   .meta({ id: 'PointInTime' })
 
 const PointInTimeChange = z.strictObject({
   enabled: z.boolean(),
-  target_id: Id.nullable().optional().describe('Default: as before, or the platform’s storage'),
+  target_id: Id.nullable()
+    .optional()
+    .describe('The tenant’s bucket for the log. Default: as before, or the platform’s storage'),
 })
 const Moment = z.iso.datetime({ offset: true }).transform((text) => new Date(text))
 
@@ -71,26 +73,30 @@ const DatabaseView = z
     type: z.enum(databaseTypes),
     engine: z.enum(databaseTypes).describe('The same as `type`'),
     version: z.string(),
-    upgrades: z.array(z.string()).describe('Versions that take its data as they are'),
+    upgrades: z.array(z.string()).describe('Versions that can use its data as they are'),
     internal_host: z.string().nullable().describe('Its address in the deploy server’s network'),
     internal_port: PortNumber.nullable(),
     public_host: z
       .string()
       .nullable()
-      .describe('Where clients outside reach it by TLS; null unless published'),
+      .describe('The host at which outside clients reach it over TLS; null unless published'),
     public_port: PortNumber.nullable(),
-    tls_certificate_pem: z.string().describe('What clients outside hold as its authority'),
+    tls_certificate_pem: z
+      .string()
+      .describe('The certificate that outside clients must trust as its authority'),
     tls_server_name: z.string().describe('The name in the certificate'),
     worker: z.string().nullable().describe('The worker that has its volumes'),
     cpu_cores: z.number(),
     memory_mib: z.int(),
     configuration: Configuration,
-    pending_changes: z.boolean().describe('A restart applies what has been changed'),
-    major_upgrades: z.array(z.string()).describe('Versions to which `upgrade` brings it'),
+    pending_changes: z.boolean().describe('Whether changes wait for the next restart'),
+    major_upgrades: z.array(z.string()).describe('Versions to which `upgrade` can bring it'),
     former_volumes: z
       .array(z.strictObject({ id: Id, version: z.string(), kept_at: Timestamp }))
-      .describe('Volumes with the data of before a restore or an upgrade, until they are deleted'),
-    point_in_time: PointInTimeView.nullable().describe('Null: its engine cannot be recovered to any moment'),
+      .describe('Volumes with the data from before a restore or an upgrade, until they are deleted'),
+    point_in_time: PointInTimeView.nullable().describe(
+      'Recovery to a point in time; null: its engine does not support it',
+    ),
   })
   .meta({ id: 'Database' })
 type View = z.output<typeof DatabaseView>
@@ -102,12 +108,17 @@ const DatabaseWithSecrets = z
       .string()
       .nullable()
       .describe('For applications of the deploy server; null without the permission `deploy_servers:manage`'),
-    public_connection_string: z.string().nullable().describe('For clients outside; null unless published'),
+    public_connection_string: z.string().nullable().describe('For outside clients; null unless published'),
   })
   .meta({ id: 'DatabaseWithSecrets' })
 
 const sizes = {
-  cpu_cores: z.number().min(0.05).max(64).multipleOf(0.01).describe('The most that it uses'),
+  cpu_cores: z
+    .number()
+    .min(0.05)
+    .max(64)
+    .multipleOf(0.01)
+    .describe('The most CPU cores that the database may use'),
   memory_mib: z.int().min(8).max(65_536),
 }
 
@@ -215,12 +226,14 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         cpu_cores: sizes.cpu_cores.default(0.5),
         memory_mib: sizes.memory_mib.optional().describe('Default: what the engine usually needs'),
         configuration: Configuration.default({}),
-        volume_id: Id.optional().describe('The kept volume of a deleted database, whose id it gets again'),
-        execution_id: Id.optional().describe('A backup with whose data it begins'),
-        database_id: Id.optional().describe(
-          'A database, also a deleted one, with whose data of `at` it begins',
+        volume_id: Id.optional().describe(
+          'The kept volume of a deleted database; the new database gets that database’s id',
         ),
-        at: Moment.optional().describe('A moment within `point_in_time` of that database'),
+        execution_id: Id.optional().describe('The backup whose data the database starts with'),
+        database_id: Id.optional().describe(
+          'The database, possibly deleted, whose data at the time `at` the new database starts with',
+        ),
+        at: Moment.optional().describe('A time to which `point_in_time` of that database allows recovery'),
         point_in_time: PointInTimeChange.default({ enabled: false }),
         tags: Tags.default({}),
       }),
@@ -256,14 +269,17 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'PATCH',
       path: `${path}/{db}`,
       permission: 'deploy_servers:manage',
-      summary: 'Change the size, the configuration or the minor version of a database. A restart applies it',
+      summary:
+        'Change the size, the configuration or the minor version of a database; the next restart applies it',
       params: byDatabase,
       body: z
         .strictObject({
           version: z.string().max(32),
           ...sizes,
           configuration: Configuration,
-          point_in_time: PointInTimeChange.describe('At once, without a restart'),
+          point_in_time: PointInTimeChange.describe(
+            'Whether, and where, the log for recovery is kept; a change applies without a restart',
+          ),
           tags: Tags,
         })
         .partial(),
@@ -276,8 +292,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'DELETE',
       path: `${path}/{db}`,
       permission: 'deploy_servers:manage',
-      summary:
-        'Delete a database. Its volumes are kept, for another database, unless `delete_volumes` is true',
+      summary: 'Delete a database; its volumes are kept for a new database unless `delete_volumes` is true',
       params: byDatabase,
       query: z.strictObject({
         delete_volumes: z
@@ -297,11 +312,11 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'POST',
       path: `${path}/{db}/restore`,
       permission: 'deploy_servers:manage',
-      summary: 'Restore a database from a backup, or to a moment; the former volume is kept',
+      summary: 'Restore a database from a backup, or to a point in time; the former volume is kept',
       params: byDatabase,
       body: z.union([
         z.strictObject({ execution_id: Id.describe('The backup') }),
-        z.strictObject({ at: Moment.describe('A moment within its `point_in_time`') }),
+        z.strictObject({ at: Moment.describe('A time to which its `point_in_time` allows recovery') }),
       ]),
       responses: { 202: DatabaseView },
       handle: async ({ caller, params: { id, db }, body }) => {
@@ -314,7 +329,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'POST',
       path: `${path}/{db}/upgrade`,
       permission: 'deploy_servers:manage',
-      summary: 'Upgrade a running database to a newer major version; no client reaches it meanwhile',
+      summary: 'Upgrade a running database to a newer major version; clients cannot reach it meanwhile',
       params: byDatabase,
       body: z.strictObject({ version: z.string().max(32).describe('One of `major_upgrades`') }),
       responses: { 202: DatabaseView },
@@ -328,7 +343,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'DELETE',
       path: `${path}/{db}/former-volumes/{volume}`,
       permission: 'deploy_servers:manage',
-      summary: 'Delete a former volume of a database. The next start, restart or restore destroys it',
+      summary: 'Delete a former volume of a database; the next start, restart or restore destroys it',
       params: z.strictObject({ ...byDatabase.shape, volume: Id }),
       responses: { 204: null },
       handle: async ({ caller, params: { id, db, volume } }) =>
@@ -358,8 +373,9 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
 
 const summaries = {
   start: 'Start a stopped database',
-  stop: 'Stop a database. It keeps its volumes and its address',
-  publish: 'Let clients outside the deploy server reach a running database by TLS',
+  stop: 'Stop a database; it keeps its volumes and its address',
+  publish: 'Let clients outside the deploy server reach a running database over TLS',
   unpublish: 'Close a database to clients outside the deploy server',
-  restart: 'Restart a database, which applies its present settings; it goes back if it does not answer',
+  restart:
+    'Restart a database with its current settings; if it does not answer, it returns to the previous ones',
 }

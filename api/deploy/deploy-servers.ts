@@ -25,7 +25,7 @@ const changeable = {
   tags: Tags,
   worker_count: z.int().min(1).max(workersAtMost),
   worker_instance_type: InstanceTypeName.describe('The size of each worker'),
-  worker_disk_gib: z.int().min(1).max(16_384).describe('Of each worker; only grows'),
+  worker_disk_gib: z.int().min(1).max(16_384).describe('The disk of each worker, in GiB; it can only grow'),
   app_instance_type: InstanceTypeName.describe('The size of the control plane'),
 }
 
@@ -40,8 +40,8 @@ const NodeView = z.strictObject({
   ip_address: z.string(),
   instance_type: InstanceTypeName,
   disk_gib: z.int(),
-  registered: z.boolean().describe('It takes applications'),
-  lost_at: Timestamp.nullable().describe('Since when its host has not answered'),
+  registered: z.boolean().describe('Whether the machine takes applications'),
+  lost_at: Timestamp.nullable().describe('When its host stopped answering'),
 })
 
 const DeployServerView = z
@@ -49,12 +49,12 @@ const DeployServerView = z
     ...resourceView,
     status: z.enum(deployServerStates.all),
     uuid: Id.describe('The same as `id`'),
-    init_step: z.string().nullable().describe('What the open operation does, in plain words'),
+    init_step: z.string().nullable().describe('The current step of the open operation, in plain words'),
     worker_count: changeable.worker_count,
     worker_instance_type: InstanceTypeName,
     worker_disk_gib: z.int(),
     app_instance_type: InstanceTypeName,
-    machine_kind: z.enum(deployMachineKinds).describe('What its machines are'),
+    machine_kind: z.enum(deployMachineKinds).describe('The kind of its machines'),
     control_plane: NodeView.nullable(),
     workers: z.array(NodeView),
     vpc_id: Id.nullable(),
@@ -105,7 +105,7 @@ const common = resourceOperations({
   resource: deployServerResource,
   plural: 'deploy_servers',
   deletion:
-    'Delete a deploy server with its machines, its applications, databases and services, all volumes and backups',
+    'Delete a deploy server and all it has: machines, applications, databases, services, volumes and backups',
   stored: { uuid: '_id' },
   view: DeployServerView,
   toView,
@@ -132,7 +132,7 @@ export const makeDeployServers = ({ machineKinds = deployMachineKinds }: Operati
           .enum(deployMachineKinds)
           .nullable()
           .default(null)
-          .describe('What its machines are, for good. Default: the operator’s choice'),
+          .describe('The kind of its machines, which cannot be changed. Default: the operator’s choice'),
       })
       .prefault({}),
     responses: { 200: DeployServerView, 202: DeployServerView },
@@ -158,11 +158,14 @@ export const makeDeployServers = ({ machineKinds = deployMachineKinds }: Operati
     method: 'POST',
     path: '/api/v1/deploy-servers/{id}/machines/{machine}/replace',
     permission: 'deploy_servers:update',
-    summary: 'Replace a worker or the control plane by a new machine',
+    summary: 'Replace a worker or the control plane with a new machine',
     params: z.strictObject({ id: Id, machine: MachineName }),
     body: z
       .strictObject({
-        discard_volumes: z.boolean().default(false).describe('Also a worker that has volumes; destroys them'),
+        discard_volumes: z
+          .boolean()
+          .default(false)
+          .describe('Replace even a worker that has volumes, and destroy them'),
       })
       .prefault({}),
     responses: { 202: DeployServerView },
@@ -175,7 +178,7 @@ export const makeDeployServers = ({ machineKinds = deployMachineKinds }: Operati
   activityList({
     path: '/api/v1/deploy-servers/{id}/activity',
     permission: 'deploy_servers:read',
-    summary: 'List what the platform noticed and did: lost machines, replacements, unhealthy targets',
+    summary: 'List what happened to a deploy server: lost machines, replacements, unhealthy targets',
     ownerOf: (caller, id) => mine(deployServerResource, caller, id),
   }),
 ]

@@ -23,22 +23,24 @@ export const DeploymentView = z
     deploy_server_id: Id,
     app_id: Id,
     app: z.string().describe('The name of the application'),
-    number: z.int().describe('Counts the deployments of the application'),
+    number: z.int().describe('The number of the deployment, counted per application'),
     kind: z.enum(deploymentKinds),
     status: z.enum(deploymentStatuses),
     status_reason: z.string().nullable(),
     operation_id: Id.nullable(),
-    message: z.string().nullable().describe('What its caller said of it'),
+    message: z.string().nullable().describe('The caller’s message about the deployment'),
     commit: z
       .string()
       .nullable()
-      .describe('The commit that its caller named, or that of the release that it repeats'),
+      .describe('The commit that the caller named, or the commit of the release that the deployment repeats'),
     of_id: Id.nullable().describe('The deployment whose release it repeats'),
     requested_by: Id.nullable().describe(
       'The user, API client or deploy server; null when the platform itself began it',
     ),
     ...releaseView,
-    build_id: Id.nullable().describe('The build that has made the image; null: it is from another registry'),
+    build_id: Id.nullable().describe(
+      'The build that made the image; null: the image is from another registry',
+    ),
     phases: z.array(z.strictObject({ phase: z.string(), at: Timestamp })),
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -127,7 +129,7 @@ export const makeDeployments = ({ cancel }: OperationsContext) => [
     method: 'POST',
     path: `${path}/deployments/{deployment}/cancel`,
     permission: 'deploy_servers:update',
-    summary: 'Cancel a deployment; what served before serves on',
+    summary: 'Cancel a deployment; the previous release continues to serve',
     params: byDeployment,
     responses: { 202: DeploymentView },
     handle: async ({ caller, params }) => {

@@ -33,7 +33,7 @@ const DomainView = z
     url: z.url().nullable().describe('Where clients reach it'),
     tls: z.boolean(),
     redirect_to_https: z.boolean(),
-    certificate_id: Id.nullable().describe('The certificate by ACME'),
+    certificate_id: Id.nullable().describe('The certificate obtained by ACME'),
   })
   .meta({ id: 'ApplicationDomain' })
 
@@ -92,12 +92,12 @@ export const domains = [
     summary: 'Give an application a domain with a certificate by ACME, or redirect one',
     params: byApp,
     body: z.strictObject({
-      name: HostName.describe('A host name whose address is that of the load balancer'),
+      name: HostName.describe('A host name that resolves to the address of the load balancer'),
       tls: z.boolean().default(true).describe('Obtain a certificate, and serve it over HTTPS too'),
       redirect_to_https: z
         .boolean()
         .default(true)
-        .describe('Redirect plain HTTP to HTTPS, once it has its certificate'),
+        .describe('Redirect plain HTTP to HTTPS, once the domain has its certificate'),
       redirect_to: HostName.nullable()
         .default(null)
         .describe('Redirect to this host name, with the path kept'),
@@ -124,7 +124,7 @@ export const domains = [
     method: 'POST',
     path: `${path}/{domain}/retry`,
     permission: 'deploy_servers:manage',
-    summary: 'Obtain the certificate of a domain again, after it failed',
+    summary: 'Try again to obtain the certificate of a domain',
     params: byDomain,
     responses: { 202: DomainView },
     handle: async ({ caller, params }) => {

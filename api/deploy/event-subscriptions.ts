@@ -26,10 +26,13 @@ const SubscriptionView = z
     tenant_id: Id,
     deploy_server_id: Id,
     name: z.string(),
-    kinds: z.array(z.enum(eventKinds)).nullable().describe('Null: all kinds'),
-    app_ids: z.array(Id).nullable().describe('Null: all applications'),
-    url: z.string().nullable().describe('Of a webhook'),
-    address: z.string().nullable().describe('Of mails'),
+    kinds: z
+      .array(z.enum(eventKinds))
+      .nullable()
+      .describe('The kinds of events that are delivered; null: all'),
+    app_ids: z.array(Id).nullable().describe('The applications whose events are delivered; null: all'),
+    url: z.string().nullable().describe('The URL of a webhook'),
+    address: z.string().nullable().describe('The address of mails'),
     enabled: z.boolean(),
     status_reason: z.string().nullable().describe('Why the platform disabled it'),
     failing_since: Timestamp.nullable().describe('The first failed attempt since the last delivery'),
@@ -59,7 +62,10 @@ const toView = (subscription: EventSubscriptionDocument): z.output<typeof Subscr
 const SubscriptionWithSecret = z
   .strictObject({
     ...SubscriptionView.shape,
-    secret: z.string().nullable().describe('Signs the webhooks; shown only here. Null for mails'),
+    secret: z
+      .string()
+      .nullable()
+      .describe('The secret that signs the webhooks, shown only here; null for mails'),
   })
   .meta({ id: 'EventSubscriptionWithSecret' })
 
@@ -75,15 +81,17 @@ const fields = {
     .min(1)
     .transform((kinds) => [...new Set(kinds)])
     .nullable()
-    .describe('What it tells of; null: everything, also kinds to come'),
+    .describe('The kinds of events to deliver; null: all, including future kinds'),
   app_ids: z
     .array(Id)
     .min(1)
     .max(100)
     .nullable()
-    .describe('Only of these applications; null: of all. Other events are told in any case'),
-  url: z.string().max(2048).describe('Where signed webhooks go: http or https, at a public address'),
-  address: Email.describe('Where mails go: the address of an active user of the tenant'),
+    .describe(
+      'The applications whose events to deliver; null: all. Events of no application are always delivered',
+    ),
+  url: z.string().max(2048).describe('The URL for signed webhooks: http or https, at a public address'),
+  address: Email.describe('The address for mails: that of an active user of the tenant'),
 }
 
 export const path = `${serverPath}/event-subscriptions`
@@ -95,11 +103,11 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
     const fault = typeof url === 'string' ? outbound?.faultOf(url) : null
     if (fault === 'address_not_allowed')
       throw new InvalidInput(422, [
-        { pointer: '/url', message: 'address_not_allowed: it is no public address' },
+        { pointer: '/url', message: 'address_not_allowed: it is not a public address' },
       ])
     if (fault)
       throw new InvalidInput(422, [
-        { pointer: '/url', message: 'must be a URL of http or https without user and password' },
+        { pointer: '/url', message: 'must be an http or https URL without a user and password' },
       ])
   }
 
@@ -132,7 +140,7 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
       handle: async ({ caller, params: { id }, body }) => {
         await mine(deployServerResource, caller, id)
         if ((body.url === null) === (body.address === null))
-          throw new InvalidInput(422, [{ pointer: '/url', message: 'give either url or address' }])
+          throw new InvalidInput(422, [{ pointer: '/url', message: 'must have either url or address' }])
         needUrl(body.url)
         const made = await createSubscription(caller, id, body)
         const location = `/api/v1/deploy-servers/${id}/event-subscriptions/${made.subscription._id}`
@@ -170,7 +178,7 @@ export function makeEventSubscriptions({ outbound }: OperationsContext) {
       method: 'POST',
       path: `${path}/{subscription}/rotate-secret`,
       permission: 'webhooks:update',
-      summary: 'Rotate the secret; the former one signs as well for a day',
+      summary: 'Rotate the secret; for a day, webhooks are signed with the former one too',
       params: bySubscription,
       responses: { 200: SubscriptionWithSecret },
       handle: async ({ caller, params: { id, subscription } }) =>

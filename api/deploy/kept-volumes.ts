@@ -21,7 +21,7 @@ const KeptVolumesView = z
     name: z.string().describe('The name of the deleted database'),
     deploy_server_id: Id,
     type: z.enum(databaseTypes),
-    version: z.string().describe('The engine’s version that last wrote it'),
+    version: z.string().describe('The version of the engine that last wrote to it'),
     worker: z.string().describe('The worker that has it'),
   })
   .meta({ id: 'KeptVolumes' })

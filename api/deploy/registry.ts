@@ -80,7 +80,7 @@ export function serveRegistries(app: Express, { ratePerSec }: { ratePerSec: numb
     const path = readRegistryPath(pathname)
     if (!path) throw unknown()
     if (path.server !== server._id.slice(-12))
-      throw new Refusal(403, 'DENIED', 'the API token is of another deploy server')
+      throw new Refusal(403, 'DENIED', 'the API token belongs to another deploy server')
     if (!path.methods.includes(request.method))
       throw new Refusal(405, 'UNSUPPORTED', `allowed: ${path.methods.join(', ')}`)
     await serve(new Exchange({ server, identity, path, request, response }), searchParams)
@@ -140,7 +140,7 @@ class Exchange {
     const { nodes, _id, registry_password_sealed } = this.server
     const node = nodes.find(({ name }) => name === builder)
     const [place] = await onHosts([{ machine_id: node?.machine_id ?? '', service_id: '', node: builder }])
-    if (!place) throw new Refusal(503, 'UNAVAILABLE', 'the worker with the registry is not there')
+    if (!place) throw new Refusal(503, 'UNAVAILABLE', 'the worker with the registry is not available')
     if (registry_password_sealed === '-') await makeRegistryPassword(_id)
     const { method } = this.request
     return askRegistry(place, _id, {

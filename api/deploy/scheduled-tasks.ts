@@ -28,9 +28,9 @@ const fields = {
     .string()
     .min(1)
     .max(4096)
-    .describe('For `/bin/sh -c`, in a replica of the application or a container of the service'),
-  timeout_sec: z.int().min(1).max(86_400).describe('A command that runs longer is ended'),
-  overlaps: z.boolean().describe('Begin a run also while the one before has not ended'),
+    .describe('The command for `/bin/sh -c`, in a replica of the application or a container of the service'),
+  timeout_sec: z.int().min(1).max(86_400).describe('Seconds after which the command is ended'),
+  overlaps: z.boolean().describe('Begin a run even if the previous one has not ended'),
   enabled: z.boolean(),
 }
 
@@ -107,13 +107,11 @@ export function scheduledTasksOf(owner: {
       task_id: Id,
       status: z
         .enum(taskRunStates.all)
-        .describe('`creating`: under way. `skipped`: the run before had not ended'),
+        .describe('`creating`: in progress. `skipped`: the previous run had not ended'),
       status_reason: z.string().nullable(),
       operation_id: Id.nullable(),
       command: z.string(),
-      scheduled_at: Timestamp.nullable().describe(
-        'The time of the schedule; null: somebody asked for the run',
-      ),
+      scheduled_at: Timestamp.nullable().describe('The scheduled time; null: a request started the run'),
       started_at: Timestamp.nullable(),
       ended_at: Timestamp.nullable(),
       worker: z.string().nullable().describe('The worker on which it ran'),
@@ -217,7 +215,7 @@ export function scheduledTasksOf(owner: {
       method: 'DELETE',
       path: `${path}/{task}`,
       permission: 'deploy_servers:manage',
-      summary: 'Delete a scheduled task; a run that is under way goes on',
+      summary: 'Delete a scheduled task; a run in progress continues',
       params: byTask,
       responses: { 204: null },
       handle: async ({ caller, params }) =>

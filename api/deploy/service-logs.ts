@@ -23,7 +23,7 @@ export const serviceLogs = [
     method: 'GET',
     path: `${path}/services/{svc}/logs`,
     permission: 'deploy_servers:read',
-    summary: 'Get the output of a service: the lines of all containers in order of time, or of one',
+    summary: 'Get the output of a service, from all its containers in order of time, or from one container',
     params: z.strictObject({ id: Id, svc: Id }),
     query: z.strictObject({ ...logsQuery, container: z.string().max(40).optional() }),
     responses: {

@@ -8,7 +8,7 @@ import { path } from './deployments.ts'
 
 const TemplateView = z
   .strictObject({
-    type: z.string().describe('For the creation of a service'),
+    type: z.string().describe('The `type` with which to create a service'),
     title: z.string(),
     description: z.string(),
     category: z.string(),
@@ -16,7 +16,7 @@ const TemplateView = z
     exposes: z
       .array(z.strictObject({ container: z.string(), port: z.int(), what: z.string() }))
       .describe('What clients reach: each gets a URL'),
-    variables: z.array(z.string()).describe('May be given in `envs`; passwords are generated'),
+    variables: z.array(z.string()).describe('Variables that `envs` may have; passwords are generated'),
     docker_compose: z.string(),
   })
   .meta({ id: 'ServiceTemplate' })

@@ -97,7 +97,7 @@ export function storagesOf(owner: {
       method: 'POST',
       path,
       permission: 'deploy_servers:manage',
-      summary: `Give ${words} a persistent volume. A ${applied_by} mounts it`,
+      summary: `Give ${words} a persistent volume, which the next ${applied_by} mounts`,
       params: byOwner,
       body: z.strictObject({
         name: Name.optional().describe('Default: made from the path'),
@@ -124,7 +124,7 @@ export function storagesOf(owner: {
       method: 'DELETE',
       path: `${path}/{storage}`,
       permission: 'deploy_servers:manage',
-      summary: `Remove a persistent volume. The next ${applied_by} unmounts it and destroys its data`,
+      summary: `Remove a persistent volume; the next ${applied_by} unmounts it and destroys its data`,
       params: byStorage,
       responses: { 204: null },
       handle: async ({ caller, params }) => deleteStorage(await ownerOf(caller, params), params.storage),

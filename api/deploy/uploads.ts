@@ -27,6 +27,6 @@ async function placeOf({ deploy_server_id, tenant_id }: ArtifactDocument) {
   const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).lean()
   const node = server?.nodes.find(({ name }) => name === builder)
   const [place] = await onHosts([{ machine_id: node?.machine_id ?? '', service_id: '', node: builder }])
-  if (!place) throw new Unavailable('The worker is not there')
+  if (!place) throw new Unavailable('The worker is not available')
   return place
 }

@@ -15,31 +15,33 @@ export const areas: Area[] = [
   },
   {
     name: 'API clients',
-    description: 'Machine credentials: they belong to the tenant, and exchange their secret for tokens.',
+    description:
+      'Credentials of machines. An API client belongs to the tenant, and exchanges its secret for access tokens.',
     paths: ['/api-clients', '/oauth', '/.well-known'],
   },
   {
     name: 'Users and roles',
-    description: 'Who may do what in the tenant, and what was done.',
+    description: 'Who may do what in the tenant, and the audit log of what was done.',
     paths: ['/users', '/roles', '/audit-events'],
   },
   {
     name: 'Operations',
-    description: 'What takes time: follow it until it ends, or cancel it.',
+    description: 'Work that takes time: follow an operation until it ends, or cancel it.',
     paths: ['/operations'],
   },
   {
     name: 'Containers',
     description:
-      'Containers on shared kernels: they start in a second. Also the logins at registries of private images.',
+      'Containers share their host’s kernel and start within a second. Credentials for registries of private images are here too.',
     paths: ['/containers'],
   },
   {
     name: 'MicroVMs',
-    description: 'Container images with a kernel of their own, which can be suspended and forked.',
+    description:
+      'MicroVMs run container images, each with a kernel of its own. They can be suspended and forked.',
     paths: ['/microvms'],
   },
-  { name: 'VMs', description: 'Machines with an operating system, a disk and SSH.', paths: ['/vms'] },
+  { name: 'VMs', description: 'VMs are machines with an operating system, a disk and SSH.', paths: ['/vms'] },
   {
     name: 'Disks',
     description: 'Disks outlive the instances to which they are attached. Snapshots restore into new disks.',
@@ -47,13 +49,13 @@ export const areas: Area[] = [
   },
   {
     name: 'Networks',
-    description: 'VPCs are private address spaces; subnets are their parts, in which instances have NICs.',
+    description: 'VPCs are private networks. They are divided into subnets, in which instances have NICs.',
     paths: ['/vpcs', '/subnets'],
   },
   {
     name: 'Load balancers',
     description:
-      'HTTP, TCP and TLS listeners, whose routes lead to targets in a subnet; certificates by ACME.',
+      'Listeners for HTTP, TCP and TLS, whose routes lead to targets in a VPC; and certificates, uploaded or issued by ACME.',
     paths: ['/load-balancers', '/certificates', '/ca-trusts'],
   },
   {
@@ -93,7 +95,7 @@ export const areas: Area[] = [
   },
   {
     name: 'Connectors',
-    description: 'Accounts at Git hosts, vendors of models and MCP servers. Their secrets are never shown.',
+    description: 'Accounts at Git hosts, model providers and MCP servers. Their secrets are never shown.',
     paths: ['/connectors'],
   },
   {
@@ -103,12 +105,12 @@ export const areas: Area[] = [
   },
   {
     name: 'Retrieval',
-    description: 'Documents that are searched by meaning and by words.',
+    description: 'Collections of documents that can be searched by meaning and by words.',
     paths: ['/rag'],
   },
   {
     name: 'AI workflows',
-    description: 'Graphs of calls of models and tools: drafted, published, deployed, run and evaluated.',
+    description: 'Graphs of model and tool calls that you draft, publish, deploy, run and evaluate.',
     paths: ['/workflows', '/hooks'],
   },
   {

@@ -91,7 +91,7 @@ export const account = [
     method: 'POST',
     path: '/api/v1/account/password',
     permission: own,
-    summary: 'Change the password; ends all other sessions and forgets remembered browsers',
+    summary: 'Change the password, end all other sessions and forget remembered browsers',
     body: z.strictObject({ current_password: z.string().min(1).max(1024), new_password: NewPassword }),
     responses: { 204: null },
     handle: async ({ caller, body, address }) =>
@@ -120,7 +120,7 @@ export const account = [
     method: 'POST',
     path: '/api/v1/account/authenticator/confirm',
     permission: own,
-    summary: 'Confirm the authenticator app with a code; logins need a code from now on',
+    summary: 'Confirm the authenticator app with a code; from then on, logins need a code',
     body: z.strictObject({ otp: z.string().regex(/^\d{6}$/, 'must be six digits') }),
     responses: {
       200: z.strictObject({
@@ -143,7 +143,7 @@ export const account = [
     method: 'DELETE',
     path: '/api/v1/account/authenticator',
     permission: own,
-    summary: 'Remove the authenticator; needs the password or a code',
+    summary: 'Remove the authenticator, with the password or a code',
     body: z.union([
       z.strictObject({ password: z.string().min(1).max(1024) }),
       z.strictObject({ otp: z.string().min(1).max(32) }),
@@ -156,7 +156,7 @@ export const account = [
   list({
     path: '/api/v1/account/browsers',
     permission: own,
-    summary: 'List remembered browsers, which need no code',
+    summary: 'List the remembered browsers, on which logins need no code',
     model: Browser,
     view: BrowserView,
     toView: toBrowserView,

@@ -26,14 +26,18 @@ const view = {
   client_id: z.string(),
   secret_hint: z.string().describe('The last four characters of the secret'),
   scopes: z.array(z.string()),
-  expires_at: Timestamp.nullable().describe('Null: never expires'),
-  last_used_at: Timestamp.nullable().describe('Accurate to the minute'),
+  expires_at: Timestamp.nullable().describe('When the API client expires; null: never'),
+  last_used_at: Timestamp.nullable().describe('When the client was last used, accurate to the minute'),
   created_at: Timestamp,
   updated_at: Timestamp,
 }
 const ApiClientView = z.strictObject(view).meta({ id: 'ApiClient' })
 const WithSecret = z
-  .strictObject({ ...view, client_secret: z.string().describe('Shown once'), token_endpoint: z.url() })
+  .strictObject({
+    ...view,
+    client_secret: z.string().describe('The secret, shown once'),
+    token_endpoint: z.url(),
+  })
   .meta({ id: 'ApiClientWithSecret' })
 
 const toView = (client: ApiClientDocument): z.output<typeof ApiClientView> => ({
@@ -126,7 +130,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'PATCH',
       path: '/api/v1/api-clients/{id}',
       permission: 'api_clients:update',
-      summary: 'Update an API client; a removed scope is gone on the next request',
+      summary: 'Update an API client; a removed scope stops working on the next request',
       params: byId,
       body: z.strictObject({
         name: Name.optional(),
@@ -160,7 +164,7 @@ export function makeApiClients({ apiUrl }: { apiUrl: string }): Operation[] {
       method: 'POST',
       path: '/api/v1/api-clients/{id}/revoke-tokens',
       permission: 'api_clients:update',
-      summary: 'Revoke all tokens issued so far, from the next request on',
+      summary: 'Revoke all tokens issued to an API client so far; they stop working on the next request',
       params: byId,
       responses: { 200: ApiClientView },
       handle: async ({ caller, params }) => toView(await revokeTokens(caller.tenant_id, params.id)),

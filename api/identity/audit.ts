@@ -11,7 +11,9 @@ const AuditEventView = z
     actor_id: z.string(),
     actor_kind: z.enum(actorKinds),
     actor_name: z.string().describe('E-mail address or name at that time'),
-    action: z.string().describe('Method and path; of an operation that another one began, its verb and kind'),
+    action: z
+      .string()
+      .describe('The method and path; for an operation that another operation began, its verb and kind'),
     resource_kind: z.string(),
     resource_id: z.string().nullable(),
     path: z.string(),

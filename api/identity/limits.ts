@@ -10,8 +10,8 @@ export const limitFields = forEachLimit(() => z.int().min(0))
 
 const LimitUse = z
   .strictObject({
-    used: z.number().describe('By what exists'),
-    reserved: z.number().describe('By calls of models that are under way, beside what is used'),
+    used: z.number().describe('The amount used by what exists'),
+    reserved: z.number().describe('The amount reserved by model calls in progress, in addition to `used`'),
   })
   .meta({ id: 'LimitUse' })
 export const LimitsView = z
@@ -19,7 +19,9 @@ export const LimitsView = z
     ...limitFields,
     usage: z
       .strictObject(forEachLimit(() => LimitUse.nullable()))
-      .describe('What counts against each limit; null: a limit of each of several things, such as a VPC'),
+      .describe(
+        'What counts against each limit; null: the limit applies to each of several resources, such as VPCs',
+      ),
     tenant_id: Id,
     updated_at: Timestamp,
   })

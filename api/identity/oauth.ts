@@ -27,7 +27,11 @@ const tokenPath = '/oauth/token'
 
 const TokenRequest = z.object({
   grant_type: z.string().max(100),
-  scope: z.string().max(10_000).optional().describe('Space-separated; default: all scopes of the client'),
+  scope: z
+    .string()
+    .max(10_000)
+    .optional()
+    .describe('Scopes, separated by spaces; default: all scopes of the client'),
   client_id: z.string().max(100).optional(),
   client_secret: z.string().max(1000).optional(),
 })
@@ -35,7 +39,7 @@ const Token = z
   .strictObject({
     access_token: z.string(),
     token_type: z.literal('Bearer'),
-    expires_in: z.int().describe('Seconds'),
+    expires_in: z.int().describe('Seconds until the token expires'),
     scope: z.string(),
   })
   .meta({ id: 'AccessToken' })

@@ -84,7 +84,7 @@ export const roles = [
     method: 'PUT',
     path: '/api/v1/roles/{name}',
     permission: 'roles:update',
-    summary: 'Update a role; it takes effect on its users’ next request',
+    summary: 'Update a role; the change takes effect on its users’ next request',
     params: byName,
     body: z.strictObject({ description: Description.optional(), permissions: Permissions.optional() }),
     responses: { 200: RoleView },

@@ -9,7 +9,7 @@ const loginPath = '/api/v1/auth/login'
 
 const Login = z
   .strictObject({
-    token: z.string().describe('Shown once'),
+    token: z.string().describe('The access token, shown once'),
     token_type: z.literal('Bearer'),
     expires_at: Timestamp,
     remember_token: z
@@ -25,7 +25,7 @@ export const sessions = [
     method: 'POST',
     path: loginPath,
     permission: anybody('logging in is how a caller gets a token'),
-    summary: 'Log in with e-mail address and password, and a code if an authenticator is enrolled',
+    summary: 'Log in with an e-mail address, a password and, if an authenticator is enrolled, a code',
     body: z.strictObject({
       email: Email,
       password: z.string().min(1).max(1024),

@@ -86,7 +86,7 @@ export const tenants = [
         name: PlainText.max(200).optional(),
         password: NewPassword.optional().describe('Default: a generated password'),
       }),
-      limits: SomeLimits.optional().describe('Limits that are not given have the platform’s defaults'),
+      limits: SomeLimits.optional().describe('Limits that are left out have the platform’s defaults'),
     }),
     responses: { 201: WithOwner },
     handle: async ({ body }) => {

@@ -77,7 +77,7 @@ export const users = [
     method: 'PATCH',
     path: '/api/v1/users/{id}',
     permission: 'users:update',
-    summary: 'Update, enable or disable a user; it takes effect on their next request',
+    summary: 'Update, enable or disable a user; the change takes effect on their next request',
     params: byId,
     body: z.strictObject({
       name: FullName.optional(),
@@ -136,7 +136,7 @@ export const users = [
     method: 'POST',
     path: '/api/v1/auth/password-reset/confirm',
     permission: mailed,
-    summary: 'Reset the password with a mailed token; ends all sessions, keeps the authenticator',
+    summary: 'Reset the password with a mailed token, and end all sessions; the authenticator stays',
     body: WithToken,
     responses: { 204: null },
     attempts_per_min: 60,

@@ -13,14 +13,18 @@ const dayMs = 86_400_000
 const usualDays = 30
 
 const UsageQuery = z.strictObject({
-  from: Instant.optional().describe(`Default: ${usualDays} days before \`to\`; kept are ${keptDays} days`),
+  from: Instant.optional().describe(
+    `Default: ${usualDays} days before \`to\`. Usage is kept for ${keptDays} days`,
+  ),
   to: Instant.optional().describe('Default: now'),
   group_by: z
     .string()
     .default(usageGroups.join(','))
     .transform((text) => text.split(','))
     .pipe(z.array(z.enum(usageGroups)).min(1))
-    .describe(`Some of ${usageGroups.join(', ')}, comma separated; what is not grouped by is null`),
+    .describe(
+      `One or more of ${usageGroups.join(', ')}, separated by commas; the fields of the others are null`,
+    ),
   purpose_kind: z.enum(purposeKinds).optional(),
   purpose_id: Id.optional(),
   model: z.string().min(1).max(200).optional(),
@@ -37,18 +41,18 @@ const UsageQuery = z.strictObject({
 const count = z.int().nonnegative()
 const UsageView = z
   .strictObject({
-    day: z.iso.date().nullable().describe('In UTC'),
+    day: z.iso.date().nullable().describe('The day in UTC'),
     purpose_kind: z.enum(purposeKinds).nullable(),
     purpose_id: z.string().nullable(),
     provider: z.string().nullable(),
     model: z.string().nullable(),
     calls: count,
-    refused_calls: count.describe('Of them, those that the gateway refused'),
+    refused_calls: count.describe('How many of these calls the gateway refused'),
     input_tokens: count,
     output_tokens: count,
-    cache_read_tokens: count.describe('Of the input, what the provider read from its cache'),
-    cache_write_tokens: count.describe('Of the input, what it wrote there'),
-    cost_nano_usd: count.describe('In billionths of a dollar; of the calls with a known price'),
+    cache_read_tokens: count.describe('The input tokens that the provider read from its cache'),
+    cache_write_tokens: count.describe('The input tokens that the provider wrote to its cache'),
+    cost_nano_usd: count.describe('The cost of calls with a known price, in billionths of a dollar'),
     unpriced_calls: count.describe('Calls that took tokens at an unknown price'),
   })
   .meta({ id: 'LlmUsage' })
@@ -58,9 +62,11 @@ export const llmUsage = [
     method: 'GET',
     path: '/api/v1/llm-usage',
     permission: 'llm_usage:read',
-    summary: 'Sum up the tokens and the cost of calls of models',
+    summary: 'Sum up the tokens and the cost of model calls',
     query: UsageQuery,
-    responses: { 200: z.strictObject({ usage: z.array(UsageView), total: z.int().describe('All groups') }) },
+    responses: {
+      200: z.strictObject({ usage: z.array(UsageView), total: z.int().describe('The number of all groups') }),
+    },
     handle: async ({ caller, query }) => {
       const { from: given, to: until, group_by, limit, offset, ...exactly } = query
       const to = until === undefined ? new Date() : new Date(until)

@@ -33,7 +33,7 @@ export const mailSuppressions = [
   list({
     path: '/api/v1/platform/mail-suppressions',
     permission: 'platform:operations',
-    summary: 'List addresses that no mail is sent to',
+    summary: 'List the addresses to which no mail is sent',
     model: MailSuppression,
     view: SuppressionView,
     toView,

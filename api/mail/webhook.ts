@@ -9,8 +9,8 @@ import { goodUntil, type MailTopic } from './topic.ts'
 const Result = z
   .strictObject({
     ok: z.boolean(),
-    confirmed: z.boolean().describe('The topic’s subscription was confirmed'),
-    ignored: z.boolean().describe('The message needs no action, or was received before'),
+    confirmed: z.boolean().describe('Whether the topic’s subscription was confirmed'),
+    ignored: z.boolean().describe('Whether the message needs no action, or was received before'),
     recorded: z.int().describe('Number of addresses that were suppressed'),
   })
   .meta({ id: 'MailNotificationResult' })

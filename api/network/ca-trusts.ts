@@ -19,7 +19,7 @@ const CaTrustView = z
     status: z.enum(caTrustStates.all),
     certificates_pem: z.string(),
     subjects: z.array(z.string()),
-    not_after: Timestamp.describe('When the first of them expires'),
+    not_after: Timestamp.describe('When the first of the certificates expires'),
   })
   .meta({ id: 'CaTrust' })
 
@@ -46,7 +46,7 @@ export const caTrusts = [
     method: 'POST',
     path: '/api/v1/ca-trusts',
     permission: 'certificates:create',
-    summary: 'Upload authorities that routes accept as issuers of their targets’ certificates',
+    summary: 'Upload certificate authorities that routes trust to issue their targets’ certificates',
     body: z.strictObject({ name: Name, tags: Tags.default({}), certificates_pem: Authorities }),
     responses: { 201: CaTrustView },
     handle: async ({ caller, body }) => {

@@ -35,7 +35,7 @@ const Domains = z
   .min(1)
   .max(20)
   .refine((domains) => new Set(domains).size === domains.length, { message: 'must differ' })
-  .describe('Instead of a certificate: names for which the platform obtains one by ACME, and renews it')
+  .describe('Instead of a certificate: host names for which the platform obtains one by ACME and renews it')
 
 const CertificateView = z
   .strictObject({
@@ -92,7 +92,7 @@ export const certificates = [
         domains: Domains.optional(),
       })
       .refine(isUploadOrOrder, {
-        message: 'needs either certificate_pem and private_key_pem, or domains',
+        message: 'must have either certificate_pem and private_key_pem, or domains',
         path: ['certificate_pem'],
       }),
     responses: { 201: CertificateView, 202: CertificateView },
@@ -151,7 +151,7 @@ export const certificates = [
   activityList({
     path: '/api/v1/certificates/{id}/activity',
     permission: 'certificates:read',
-    summary: 'List failed renewals and warnings of the expiry',
+    summary: 'List a certificate’s failed renewals and expiry warnings',
     ownerOf: (caller, id) => mine(certificateResource, caller, id),
   }),
 ]

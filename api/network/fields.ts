@@ -9,7 +9,7 @@ export const PrivateCidr = (shortest: number, longest: number) =>
     .max(18)
     .refine(
       (text) => isPrivateNetwork(text, shortest, longest),
-      `must be a network of private IPv4 addresses, /${shortest} to /${longest}, as 10.0.0.0/24`,
+      `must be a network of private IPv4 addresses, /${shortest} to /${longest}, such as 10.0.0.0/24`,
     )
     .describe(`IPv4, within 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16; /${shortest} to /${longest}`)
 
@@ -18,7 +18,7 @@ export const MacAddress = z
   .string()
   .regex(
     /^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$/i,
-    'must be a MAC address of one interface, as 52:54:00:12:34:56',
+    'must be a MAC address of one interface, such as 52:54:00:12:34:56',
   )
   .toLowerCase()
 

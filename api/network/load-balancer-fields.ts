@@ -9,10 +9,10 @@ import { IpAddress } from './fields.ts'
 export const PortNumber = z.int().min(1).max(65535)
 export const Protocol = z
   .enum(['http', 'https', 'tcp', 'tls'])
-  .describe('tls: TCP, whose TLS the load balancer ends')
+  .describe('tls: the load balancer terminates TLS, and forwards TCP')
 
 export const Listener = z.strictObject({
-  port: PortNumber.describe('On its address in the VPC'),
+  port: PortNumber.describe('The port at the load balancer’s address in the VPC'),
   host_port: z
     .int()
     .min(80)
@@ -27,15 +27,18 @@ export const Listener = z.strictObject({
     .array(Id)
     .max(32)
     .default([])
-    .describe('For https and tls. Clients get the one with their host name, or else the first'),
-  redirect_to_https: z.boolean().default(false).describe('For http: answers every request with a redirect'),
+    .describe('For https and tls. A client gets the certificate for its host name, or else the first'),
+  redirect_to_https: z
+    .boolean()
+    .default(false)
+    .describe('For http: whether every request is redirected to HTTPS'),
 })
 
 export const HealthCheck = z.strictObject({
   path: z
     .string()
     .max(1024)
-    .regex(/^\/[!-~]*$/, 'must be a path, as /health')
+    .regex(/^\/[!-~]*$/, 'must be a path, such as /health')
     .nullable()
     .default(null)
     .describe('Default: a TCP connection is enough'),
@@ -50,20 +53,20 @@ export const HostMatch = z
   .string()
   .max(253)
   .toLowerCase()
-  .regex(hostPattern, 'must be a host name, or *. and a domain')
+  .regex(hostPattern, 'must be a host name, or a wildcard such as *.example.com')
 
 /** Its form depends on `path_match_type`, so the model checks it. */
 export const PathMatch = z.string().min(1).max(1024)
 export const PathMatchType = z
   .enum(['exact', 'prefix', 'regex'])
   .describe(
-    `A prefix matches whole segments: /api matches /api/x, not /apix. A regex has ${longestRegex} characters at most and must match the whole path`,
+    `A prefix matches whole segments: /api matches /api/x, not /apix. A regex has at most ${longestRegex} characters, and must match the whole path`,
   )
-export const Method = z.string().regex(/^[A-Z]{1,20}$/, 'must be an HTTP method, as GET')
+export const Method = z.string().regex(/^[A-Z]{1,20}$/, 'must be an HTTP method, such as GET')
 export const PrefixRewrite = z
   .string()
   .max(1024)
-  .regex(/^\/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*$/, 'must be a path of a URL, as /shop')
+  .regex(/^\/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*$/, 'must be a path of a URL, such as /shop')
 
 export const RedirectStatus = z.int().min(300).max(399)
 /** Printable ASCII without spaces, quotes and backslashes; braces only for the two placeholders. */
@@ -81,13 +84,13 @@ export const HeadersAdd = z
     z.string().regex(headerName, 'must be a header name'),
     z.string().regex(headerValue, 'must be printable ASCII, without spaces at either end'),
   )
-  .refine((headers) => Object.keys(headers).length <= 50, 'at most 50 headers')
+  .refine((headers) => Object.keys(headers).length <= 50, 'must have at most 50 headers')
 export const HeadersRemove = z.array(z.string().regex(headerName, 'must be a header name')).max(50)
 
 export const Seconds = z.int().min(1).max(86_400)
 export const Weight = z.int().min(0).max(256)
 export const AskedTarget = z.strictObject({
-  address: IpAddress.nullable().default(null).describe('In the load balancer’s VPC'),
+  address: IpAddress.nullable().default(null).describe('An address in the load balancer’s VPC'),
   nic_id: Id.nullable().default(null).describe('A NIC of an instance: the target follows the instance'),
   port: PortNumber.nullable().default(null).describe('Default: the route’s backend_port'),
   weight: Weight.default(100).describe('The share of requests, relative to the other targets’; 0: none'),

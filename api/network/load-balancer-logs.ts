@@ -30,7 +30,7 @@ export const loadBalancerLogs = [
     path: `${path}/logs`,
     permission: 'load_balancers:read',
     summary:
-      'Get the access log of a load balancer: one line for each request, of all replicas in order of time',
+      'Get the access log of a load balancer: one line for each request, from all replicas, in order of time',
     params: byId,
     query: z.strictObject(logsQuery),
     responses: {
@@ -72,7 +72,7 @@ export const loadBalancerLogs = [
     path: `${path}/logs/archive`,
     permission: 'load_balancers:read',
     summary:
-      'Get the complete access log of a load balancer: what is archived and what is still on its hosts, in order of time',
+      'Get the complete access log of a load balancer: the archived part and the part still on its hosts, in order of time',
     lasts: 'archive',
     params: byId,
     responses: {

@@ -18,7 +18,7 @@ export const loadBalancerPrometheus = [
     method: 'GET',
     path: '/api/v1/load-balancers/{id}/metrics/prometheus',
     permission: 'load_balancers:read',
-    summary: 'Get the counters of a load balancer, its routes and their targets in the format of Prometheus',
+    summary: 'Get the counters of a load balancer, its routes and their targets in Prometheus format',
     params: byId,
     responses: { 200: stream('text/plain', z.string().describe('A series for each replica')) },
     handle: async ({ caller, params: { id }, http: { response } }) => {

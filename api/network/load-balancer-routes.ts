@@ -39,26 +39,36 @@ const Status = z.enum(['active', 'disabled'])
 const fields = {
   name: Name,
   tags: Tags,
-  priority: z.int().min(0).max(100_000).describe('The lowest comes first, then the more specific'),
-  host_match: HostMatch.nullable().describe('An exact host name, or *. and a domain; null: any'),
-  listener_port: PortNumber.nullable().describe(
-    'The port of the only listener whose clients it takes; null: all listeners',
+  priority: z
+    .int()
+    .min(0)
+    .max(100_000)
+    .describe(
+      'Routes are tried from the lowest priority on; at equal priority, the more specific route comes first',
+    ),
+  host_match: HostMatch.nullable().describe(
+    'An exact host name, or a wildcard such as *.example.com; null: any host',
   ),
-  path_match: PathMatch.nullable().describe('Null: any'),
+  listener_port: PortNumber.nullable().describe(
+    'The port of the one listener that the route serves; null: all listeners',
+  ),
+  path_match: PathMatch.nullable().describe('The path that requests must have; null: any'),
   path_match_type: PathMatchType,
-  method: Method.nullable().describe('Null: any'),
-  prefix_rewrite: PrefixRewrite.nullable().describe('Replaces the matched prefix'),
+  method: Method.nullable().describe('The method that requests must have; null: any'),
+  prefix_rewrite: PrefixRewrite.nullable().describe('What replaces the matched prefix'),
   redirect_status: RedirectStatus.nullable(),
   redirect_url: RedirectUrl.nullable().describe(
-    '{host} and {path} stand for those of the request, {http_port} and {https_port} for the ports of the listeners',
+    'The target of the redirect. {host} and {path} stand for the request’s, {http_port} and {https_port} for the listeners’ ports',
   ),
   redirect_to_https: z.boolean().describe('Redirect plain HTTP, if there is an https listener'),
   request_headers_add: HeadersAdd,
   request_headers_remove: HeadersRemove,
   response_headers_add: HeadersAdd,
   response_headers_remove: HeadersRemove,
-  idle_timeout_sec: Seconds.describe('For connections without data, as WebSockets'),
-  request_timeout_sec: Seconds.describe('From a request to the first byte of its response'),
+  idle_timeout_sec: Seconds.describe(
+    'Seconds after which a connection without data ends, such as an idle WebSocket',
+  ),
+  request_timeout_sec: Seconds.describe('Seconds from a request to the first byte of its response'),
   backend_port: PortNumber,
   backend_tls: z.boolean(),
   backend_sni: z
@@ -66,15 +76,17 @@ const fields = {
     .max(253)
     .regex(/^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$/, 'must be a host name')
     .nullable(),
-  backend_ca_trust_id: Id.nullable().describe('Null: the target’s certificate is not checked'),
+  backend_ca_trust_id: Id.nullable().describe(
+    'The CA trust that verifies targets’ certificates; null: they are not verified',
+  ),
   sticky: z.boolean().describe('A cookie keeps each client at its target'),
   targets: z.array(AskedTarget).max(100),
   drain_timeout_sec: z
     .int()
     .min(0)
     .max(3600)
-    .describe('How long a removed target keeps its open connections'),
-  status: Status.describe('A disabled route is as if it were not there'),
+    .describe('Seconds that a removed target keeps its open connections'),
+  status: Status.describe('The load balancer ignores a disabled route'),
 }
 
 const CreateRoute = z.strictObject({
@@ -113,14 +125,14 @@ const RouteView = z
     id: Id,
     lb_id: Id,
     tenant_id: Id,
-    status: z.enum(['active', 'disabled', 'error']).describe('error: the proxy refused it'),
-    status_reason: z.string().nullable().describe('Why the proxy refused it'),
+    status: z.enum(['active', 'disabled', 'error']).describe('`error`: the proxy refused the route'),
+    status_reason: z.string().nullable().describe('Why the proxy refused the route'),
     targets: z.array(
       z.strictObject({
-        id: Id.describe('As in logs and metrics'),
+        id: Id.describe('The id of the target in logs and metrics'),
         address: z.string().nullable(),
         nic_id: Id.nullable(),
-        port: PortNumber.nullable().describe('Null: the route’s backend_port'),
+        port: PortNumber.nullable().describe('The port; null: the route’s backend_port'),
         host_id: Id.nullable().describe('The host of the instance'),
         weight: Weight,
         health_state: Health,

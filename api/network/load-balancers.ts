@@ -23,7 +23,11 @@ const changeable = {
   tags: Tags,
   listeners: z.array(Listener).min(1).max(20),
   health_check: HealthCheck,
-  replicas: z.int().min(1).max(2).describe('2: on two hosts, so that the loss of one is not noticed'),
+  replicas: z
+    .int()
+    .min(1)
+    .max(2)
+    .describe('2: on two hosts, so that the load balancer survives the loss of one'),
   log_cap_mib: z.int().min(1).max(1024),
 }
 
@@ -42,7 +46,7 @@ const LoadBalancerView = z
         z.strictObject({
           host_id: Id,
           host_address: z.string(),
-          ip_address: z.string().describe('In the VPC'),
+          ip_address: z.string().describe('The address in the VPC'),
           state: z.enum(['starting', 'running', 'broken', 'unreachable']),
           ports: z.array(z.strictObject({ port: PortNumber, host_port: PortNumber, protocol: Protocol })),
         }),
@@ -117,7 +121,7 @@ export const loadBalancers = [
     method: 'POST',
     path: '/api/v1/load-balancers/{id}/reschedule',
     permission: 'load_balancers:update',
-    summary: 'Move a replica to another host, where it gets other host ports',
+    summary: 'Move a replica of a load balancer to another host, where it gets other host ports',
     params: byId,
     body: z
       .strictObject({
@@ -135,7 +139,7 @@ export const loadBalancers = [
   activityList({
     path: '/api/v1/load-balancers/{id}/activity',
     permission: 'load_balancers:read',
-    summary: 'List what the platform noticed and did: changes of health, refused routes, moves',
+    summary: 'List what happened to a load balancer: health changes, refused routes, moves',
     ownerOf: (caller, id) => mine(loadBalancerResource, caller, id),
   }),
 ]

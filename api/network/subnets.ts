@@ -28,7 +28,9 @@ const DhcpConfig = z
   .strictObject({
     range_start: IpAddress.nullable()
       .default(null)
-      .describe('Addresses leased to interfaces that are not NICs of instances; null leases none'),
+      .describe(
+        'The first address to lease to interfaces that are not NICs of instances; null: none are leased',
+      ),
     range_end: IpAddress.nullable().default(null),
     lease_time_sec: z.int().min(120).max(31_536_000).default(3600),
     dns_servers: z.array(IpAddress).max(8).default([]).describe('Resolvers for names outside the VPC'),

@@ -26,7 +26,7 @@ export const vpcs = [
     method: 'POST',
     path: '/api/v1/vpcs',
     permission: 'vpcs:create',
-    summary: 'Create a VPC: a private network, isolated from all others even at equal addresses',
+    summary: 'Create a VPC: a private network, isolated even from VPCs with the same addresses',
     body: z.strictObject({ name: Name, cidr: PrivateCidr(8, 28), tags: Tags.default({}) }),
     responses: { 201: VpcView },
     handle: async ({ caller, body }) => {

@@ -38,26 +38,30 @@ const MetadataSchema = z
 
 const EmbedderView = z
   .strictObject({
-    id: z.string().describe('Its name, and the begin of its hash'),
+    id: z.string().describe('Its name, and the start of its hash'),
     name: z.string(),
-    hash: z.string().describe('SHA-256 of all that decides about its vectors'),
+    hash: z.string().describe('SHA-256 of everything that determines its vectors'),
     dimensions: z.int(),
     most_tokens: z
       .int()
       .nullable()
-      .describe('Of the longest text that it reads; null: its provider does not say'),
-    connector_id: Id.nullable().describe('Null: it is one of the platform’s own'),
+      .describe('The tokens of the longest text that it reads; null: its provider does not say'),
+    connector_id: Id.nullable().describe('The connector; null: the embedder is one of the platform’s own'),
   })
   .meta({ id: 'RagEmbedder' })
 
 export const Model = z.strictObject({
-  connector: z.string().min(1).max(200).describe('Its id, or a provider for its default'),
-  model: z.string().min(1).max(200).describe('As its provider names it'),
+  connector: z
+    .string()
+    .min(1)
+    .max(200)
+    .describe('The id of a connector, or a provider for its default connector'),
+  model: z.string().min(1).max(200).describe('The provider’s name of the model'),
 })
 const Embedder = z
   .union([z.string().min(1).max(200), Model])
   .describe(
-    'The name or id of one of the platform’s embedders, or a model of a connector, whose use needs `connectors:use`',
+    'The name or id of one of the platform’s embedders, or a connector’s model, which needs the permission `connectors:use`',
   )
 
 const CollectionView = z
@@ -69,11 +73,13 @@ const CollectionView = z
     status_reason: z.string().nullable().describe('Why the last operation failed'),
     operation_id: Id.nullable().describe('The open operation'),
     embedder: EmbedderView,
-    next_embedder: EmbedderView.nullable().describe('Takes its place when all documents are embedded by it'),
+    next_embedder: EmbedderView.nullable().describe(
+      'The embedder that replaces it once all documents are embedded',
+    ),
     metadata_schema: MetadataSchema,
     documents: z.int(),
-    chunks: z.int().describe('In the index'),
-    bytes: z.int().describe('Of the documents as they were uploaded last'),
+    chunks: z.int().describe('Chunks in the index'),
+    bytes: z.int().describe('Bytes of the documents as they were last uploaded'),
     created_at: Timestamp,
     updated_at: Timestamp,
   })
@@ -168,7 +174,7 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
     method: 'PUT',
     path: `${path}/{name}`,
     permission: 'rag:update',
-    summary: 'Embed all documents by another embedder, which then takes the place of the present one',
+    summary: 'Embed all documents with another embedder, which then replaces the current one',
     params: byName,
     body: z.strictObject({ embedder: Embedder }),
     responses: { 200: CollectionView, 202: CollectionView },
@@ -186,7 +192,7 @@ export const makeRagCollections = ({ embeddings = noEmbeddings }: OperationsCont
     method: 'DELETE',
     path: `${path}/{name}`,
     permission: 'rag:delete',
-    summary: 'Delete a collection that nothing searches, with its documents',
+    summary: 'Delete a collection that nothing uses, with its documents',
     params: byName,
     query: forced,
     responses: { 202: CollectionView },

@@ -45,28 +45,28 @@ const DocumentView = z
     status: z.enum(ragDocumentStates.all),
     status_reason: z.string().nullable().describe('Why the last upload failed'),
     operation_id: Id.nullable().describe('The open operation'),
-    stage: z.enum(documentStages).describe('Where the last upload is on its way into the index'),
-    failed_stage: z.enum(documentStages).nullable().describe('Where it failed; a retry begins there'),
-    version: z.int().describe('Of the last upload'),
+    stage: z.enum(documentStages).describe('The stage of the last upload on its way into the index'),
+    failed_stage: z.enum(documentStages).nullable().describe('The stage that failed; a retry begins there'),
+    version: z.int().describe('The version of the last upload'),
     indexed_version: z.int().nullable().describe('The version that searches find; null: none yet'),
-    chunks_to_embed: z.int().nullable().describe('Chunks of the last upload without a vector at its begin'),
-    chunks_embedded: z.int().describe('Those of them that have one now'),
-    chunks: z.int().nullable().describe('In the index'),
-    tokens: z.int().nullable().describe('Of the chunks in the index'),
-    pages: z.int().nullable().describe('Of a PDF in the index'),
+    chunks_to_embed: z.int().nullable().describe('Chunks of the last upload that had no vector at its start'),
+    chunks_embedded: z.int().describe('How many of these chunks have a vector now'),
+    chunks: z.int().nullable().describe('Chunks in the index'),
+    tokens: z.int().nullable().describe('Tokens of the chunks in the index'),
+    pages: z.int().nullable().describe('Pages of a PDF in the index'),
     upload: z
       .strictObject({
         url: z
           .string()
           .nullable()
-          .describe('Where to send the content. It needs no other token, and is shown only once'),
+          .describe('The URL to which to send the content. It needs no other token, and is shown only once'),
         size_bytes: z.int(),
         received_bytes: z.int(),
         expires_at: Timestamp,
       })
       .nullable()
       .describe(
-        'A content that is being sent in parts; the document stays as it is until all of it has come',
+        'Content that is being sent in parts; the document does not change until all of it has arrived',
       ),
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -112,33 +112,36 @@ const NewDocument = z
     name: PlainText.min(1)
       .max(255)
       .describe('Unique in the collection: the same name again replaces the document'),
-    type: z.enum(documentTypes).optional().describe('Default: by the end of the name, such as `.pdf`'),
+    type: z
+      .enum(documentTypes)
+      .optional()
+      .describe('Default: from the extension of the name, such as `.pdf`'),
     content: z
       .string()
       .max(mostMib * 1024 ** 2)
       .optional()
-      .describe('Text, of all types but `pdf`'),
+      .describe('The text, for all types except `pdf`'),
     content_base64: z
       .base64()
       .max(Math.ceil((mostMib * 4) / 3) * 1024 ** 2)
       .optional()
-      .describe(`At most ${mostMib} MiB`),
+      .describe(`The content in base64, at most ${mostMib} MiB`),
     upload: z
       .strictObject({ size_bytes: z.int().min(1).max(uploadAtMost), sha256: Sha256 })
       .optional()
-      .describe('A content of at most 256 MiB, which is sent in parts to `upload.url` within a day'),
-    metadata: Metadata.default({}).describe('Values of fields that the collection’s metadata schema has'),
+      .describe('Content of at most 256 MiB, which is sent in parts to `upload.url` within a day'),
+    metadata: Metadata.default({}).describe('Values for fields of the collection’s metadata schema'),
   })
   .refine(
     ({ content, content_base64, upload }) =>
       [content, content_base64, upload].filter((one) => one !== undefined).length === 1,
-    'either content, content_base64 or upload',
+    'must have one of content, content_base64 and upload',
   )
 type NewDocument = z.output<typeof NewDocument>
 
 /** Throws InvalidInput. */
 function namedBy({ name, type = typeByName(name), metadata }: NewDocument) {
-  if (!type) throw invalid('/type', 'is needed: the name does not end with a known type')
+  if (!type) throw invalid('/type', 'is required: the name does not end with a known type')
   return { name, type, metadata }
 }
 
@@ -147,7 +150,7 @@ function wholeUpload(body: NewDocument): WholeUpload {
   const named = namedBy(body)
   const { content, content_base64 } = body
   const given_as = content === undefined ? 'content_base64' : 'content'
-  if (content !== undefined && !content.isWellFormed()) throw invalid('/content', 'is not text in Unicode')
+  if (content !== undefined && !content.isWellFormed()) throw invalid('/content', 'is not Unicode text')
   const bytes = content === undefined ? Buffer.from(content_base64 ?? '', 'base64') : Buffer.from(content)
   if (bytes.length > mostMib * 1024 ** 2) throw invalid(`/${given_as}`, `has more than ${mostMib} MiB`)
   return { ...named, content: bytes, given_as }
@@ -205,7 +208,7 @@ export const makeRagDocuments = ({ apiUrl }: OperationsContext) => [
     method: 'GET',
     path: `${path}/{docId}`,
     permission: 'rag:read',
-    summary: 'Get a document: its stage, and what of it is in the index',
+    summary: 'Get a document, its stage, and what the index has of it',
     params: byDocument,
     responses: { 200: DocumentView },
     handle: async ({ caller, params: { name, docId } }) =>
@@ -216,14 +219,14 @@ export const makeRagDocuments = ({ apiUrl }: OperationsContext) => [
     method: 'DELETE',
     path: `${path}/{docId}`,
     permission: 'rag:delete',
-    summary: 'Delete a document, its texts and its vectors; an upload under way ends',
+    summary: 'Delete a document, its texts and its vectors, and end an upload in progress',
     params: byDocument,
     query: z.strictObject({
       purge: z
         .enum(['true', 'false'])
         .default('false')
         .transform((text) => text === 'true')
-        .describe('Also remove the snapshots of the store that may have it: all since it was uploaded first'),
+        .describe('Also remove the snapshots of the store that may have it: all since its first upload'),
     }),
     responses: { 202: DocumentView },
     handle: ({ caller, params: { name, docId }, query }) =>

@@ -31,22 +31,22 @@ const Locator = z.union([
 const HitView = z
   .strictObject({
     document: z.strictObject({ id: Id, name: z.string() }),
-    version: z.int().describe('Of the document'),
+    version: z.int().describe('The version of the document'),
     metadata: Metadata,
-    position: z.int().describe('Of the chunk in its document; the first is 0'),
-    text: z.string().describe('The chunk’s own: nothing that other chunks have, too'),
+    position: z.int().describe('The position of the chunk in its document, from 0'),
+    text: z.string().describe('The chunk’s own text, which shares nothing with other chunks'),
     context: z
       .string()
-      .describe('The headings above it and the header of its table, as they are embedded with it'),
-    headings: z.array(z.string()).describe('Above the text, the outermost first'),
+      .describe('The headings above the text and the header of its table, which are embedded with it'),
+    headings: z.array(z.string()).describe('The headings above the text, the outermost first'),
     locator: Locator.nullable().describe(
-      'The first and last page, line or JSON pointer of the text; null if it was put into the store beside the API',
+      'The first and last page, line or JSON pointer of the text; null if the text was put into the store without the API',
     ),
     score: z.number(),
     parts: z
       .strictObject({ vector: Part.nullable(), text: Part.nullable(), rerank: Part.nullable() })
       .describe(
-        'Cosine, BM25, and the score of the model that ranks, with the place in each list; null: not among its best, or not ranked',
+        'The cosine, BM25 and the ranking model’s score, with the place in each list; null: not in that list',
       ),
   })
   .meta({ id: 'RagHit' })
@@ -59,8 +59,10 @@ const RerankBody = Model.extend({
     .min(1)
     .max(mostRanked)
     .optional()
-    .describe(`So many of the best hits are ranked, at least \`k\`; by default ${usuallyRanked}, or \`k\``),
-}).describe('Lets a model of a connector rank the hits, whose use needs `connectors:use`')
+    .describe(
+      `How many of the best hits the model ranks, at least \`k\`. Default: ${usuallyRanked}, or \`k\` if that is more`,
+    ),
+}).describe('Lets a connector’s model rank the hits, which needs the permission `connectors:use`')
 
 const RerankView = z
   .strictObject({
@@ -70,7 +72,7 @@ const RerankView = z
     failure: z
       .strictObject({ code: z.string(), reason: z.string() })
       .nullable()
-      .describe('Why the hits are in the order of the search; null: the model has ranked them'),
+      .describe('Why the model did not rank the hits; null: it did'),
   })
   .meta({ id: 'RagRerank' })
 
@@ -83,24 +85,24 @@ export const makeRagSearch = ({ embeddings = noEmbeddings }: OperationsContext) 
     params: byName,
     body: z.strictObject({
       query: z.string().trim().min(1).max(limits.queryText),
-      k: z.int().min(1).max(100).default(10).describe('How many hits at most'),
+      k: z.int().min(1).max(100).default(10).describe('The largest number of hits'),
       mode: z.enum(['hybrid', 'vector', 'text']).default('hybrid'),
       filter: z
         .record(z.string(), z.union([Value, Condition]))
         .optional()
-        .describe('By metadata: a value, or conditions that all have to hold'),
+        .describe('Conditions on metadata: for each field a value, or conditions that must all hold'),
       min_score: z
         .number()
         .optional()
         .describe(
-          'Of `score`: the cosine (`vector`), BM25 (`text`), or the sum of 1 / (60 + rank) (`hybrid`)',
+          'The lowest `score` of a hit: the cosine (`vector`), BM25 (`text`), or the sum of 1 / (60 + rank) (`hybrid`)',
         ),
       rerank: RerankBody.optional(),
     }),
     responses: {
       200: z.strictObject({
         hits: z.array(HitView).describe('Best first'),
-        rerank: RerankView.nullable().describe('Null: none was asked for'),
+        rerank: RerankView.nullable().describe('What the reranking did; null: the search asked for none'),
       }),
     },
     refuses: [403],

@@ -31,27 +31,33 @@ const Sizes = z.strictObject({
   collections: z.int(),
   documents: z.int(),
   chunks: z.int(),
-  bytes: z.int().describe('Of the documents as they were uploaded'),
+  bytes: z.int().describe('Bytes of the documents as they were uploaded'),
 })
 
 const StoreView = z
   .strictObject({
-    enabled: z.boolean().describe('The tenant has a store'),
-    ready: z.boolean().describe('The store answers'),
+    enabled: z.boolean().describe('Whether the tenant has a store'),
+    ready: z.boolean().describe('Whether the store answers'),
     status: z.enum(ragStoreStates.all).nullable(),
     status_reason: z.string().nullable().describe('Why it is not ready'),
     operation_id: Id.nullable().describe('The open operation'),
     id: Id.nullable(),
     subnet_id: Id.nullable(),
-    endpoint: z.string().nullable().describe('For the tenant’s instances in the VPC of the subnet'),
-    certificate_pem: z.string().nullable().describe('Trust it for the endpoint; it signs itself'),
+    endpoint: z.string().nullable().describe('The URL for the tenant’s instances in the VPC of the subnet'),
+    certificate_pem: z
+      .string()
+      .nullable()
+      .describe('The self-signed certificate that clients of the endpoint must trust'),
     engine: z.enum(storeEngines).nullable(),
     cpu_cores: z.number().nullable(),
     memory_mib: z.int().nullable(),
     size_gib: z.int().nullable(),
     snapshots: z
       .strictObject({
-        frequency: z.string().nullable().describe('Null: by hand alone'),
+        frequency: z
+          .string()
+          .nullable()
+          .describe('A cron expression of five fields; null: snapshots are taken only on request'),
         timezone: z.string().nullable(),
         keep: z.int(),
         next_at: Timestamp.nullable(),
@@ -113,7 +119,7 @@ export const ragStores = [
     method: 'GET',
     path: '/api/v1/rag',
     permission: 'rag:read',
-    summary: 'Get the tenant’s store of retrieval: whether it is enabled and answers',
+    summary: 'Get the tenant’s retrieval store, and whether it is enabled and answers',
     responses: { 200: StoreView },
     async handle({ caller: { tenant_id } }) {
       const store = await RagStore.findOne({ tenant_id }).lean()
@@ -135,14 +141,21 @@ export const ragStores = [
     permission: 'rag:create',
     summary: 'Create the tenant’s store in a subnet, or get the one that exists',
     body: z.strictObject({
-      subnet_id: Id.describe('The tenant’s instances in its VPC reach the store'),
+      subnet_id: Id.describe('The subnet of the store; the tenant’s instances in its VPC reach it'),
       engine: z
         .enum(storeEngines)
         .optional()
-        .describe('`sqlite` (the default), or `pgvector` for more than some 300,000 chunks; it stays'),
+        .describe(
+          '`sqlite` (the default), or `pgvector` for more than about 300,000 chunks; it cannot be changed',
+        ),
       cpu_cores: z.number().min(0.1).max(64).default(1),
-      memory_mib: z.int().min(512).max(262_144).default(1024).describe('100,000 chunks take some 60 MiB'),
-      size_gib: z.int().min(1).max(16_384).default(10).describe('Of its disk'),
+      memory_mib: z
+        .int()
+        .min(512)
+        .max(262_144)
+        .default(1024)
+        .describe('The memory of the store, in MiB; 100,000 chunks take about 60 MiB'),
+      size_gib: z.int().min(1).max(16_384).default(10).describe('The size of its disk, in GiB'),
     }),
     responses: { 200: StoreView, 202: StoreView },
     refuses: [404],
@@ -183,7 +196,8 @@ export const ragStores = [
     method: 'POST',
     path: '/api/v1/rag/rotate',
     permission: 'rag:update',
-    summary: 'Replace the store’s token and certificate; the store restarts, and the former token ends',
+    summary:
+      'Replace the store’s token and certificate; the store restarts, and the former token stops working',
     responses: { 202: StoreView },
     refuses: [404],
     handle: ({ caller }) => accepting(caller, toView, (by) => acceptStoreVerb(by, 'rotate')),
@@ -212,7 +226,7 @@ export const ragStores = [
         .min(1)
         .max(100)
         .default(usuallyKept)
-        .describe('When one is taken, older ones beyond these go'),
+        .describe('How many snapshots to keep; a new snapshot removes older ones beyond this number'),
     }),
     responses: { 200: StoreView },
     refuses: [404],
@@ -227,7 +241,7 @@ export const ragStores = [
     method: 'POST',
     path: '/api/v1/rag/snapshots',
     permission: 'rag:update',
-    summary: 'Take a snapshot of the store’s disk; the store goes on meanwhile',
+    summary: 'Take a snapshot of the store’s disk without stopping the store',
     responses: { 202: StoreView },
     refuses: [404],
     handle: ({ caller }) => accepting(caller, toView, acceptStoreSnapshot),
@@ -237,8 +251,8 @@ export const ragStores = [
     method: 'POST',
     path: '/api/v1/rag/restore',
     permission: 'rag:update',
-    summary: 'Give the store the content of a snapshot, and bring it up to date with the documents',
-    body: z.strictObject({ snapshot: SnapshotName.describe('The name of one of the store’s') }),
+    summary: 'Restore the store from a snapshot, and bring it up to date with the documents',
+    body: z.strictObject({ snapshot: SnapshotName.describe('The name of one of the store’s snapshots') }),
     responses: { 202: StoreView },
     refuses: [404],
     handle: ({ caller, body }) => accepting(caller, toView, (by) => acceptStoreRestore(by, body)),

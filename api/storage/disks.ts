@@ -52,7 +52,7 @@ const DiskView = z
     written_by_machine: z
       .boolean()
       .describe(
-        'Whether a microVM or VM had it writable, or what it is a copy of: no container can have it then',
+        'Whether a microVM or VM could write to the disk, or to the disk that it is a copy of; a container cannot attach such a disk',
       ),
     condition: z
       .enum(['sound', 'broken', 'failing', 'missing'])
@@ -102,7 +102,7 @@ export const disks = [
   activityList({
     path: '/api/v1/disks/{id}/activity',
     permission: 'disks:read',
-    summary: 'List what happened to a disk without a request',
+    summary: 'List the events of a disk that no request caused',
     ownerOf: (caller, id) => mine(diskResource, caller, id),
   }),
 
@@ -124,7 +124,7 @@ export const disks = [
     method: 'POST',
     path: '/api/v1/disks/{id}/migrate',
     permission: 'disks:update',
-    summary: 'Migrate a disk to another host; refused while an instance runs with it',
+    summary: 'Migrate a disk to another host; an instance that has it must be stopped first',
     params: byId,
     body: z.strictObject({
       target_host_id: Id.nullable()

@@ -55,7 +55,7 @@ export const snapshots = [
     method: 'POST',
     path: '/api/v1/disks/{id}/snapshots',
     permission: 'disks:update',
-    summary: 'Take a snapshot of a disk, in use or not',
+    summary: 'Take a snapshot of a disk, even while it is in use',
     params: byId,
     body: z.strictObject({ name: SnapshotName }),
     responses: { 202: shownDisk.view },

@@ -21,7 +21,7 @@ export const WebUrl = z
   .check((context) => {
     const parsed = URL.parse(context.value)
     if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.hash)
-      refuse(context, '', [], 'must be a URL of http or https without a fragment')
+      refuse(context, '', [], 'must be an http or https URL without a fragment')
     const found = secretInUrl(context.value)
     if (found) refuse(context, '', [], `${found}: use auth and secret`)
   })
@@ -33,7 +33,7 @@ const Headers = z
       const found = secretInHeader(name, value)
       if (found) refuse(context, '', [name], `${found}: use auth and secret`)
     }
-    if (Object.keys(context.value).length > 20) refuse(context, '', [], 'at most 20 headers')
+    if (Object.keys(context.value).length > 20) refuse(context, '', [], 'must have at most 20 headers')
   })
 
 /** What a header may hold. */
@@ -47,7 +47,7 @@ function visible(atMost: number) {
 const jsonAtMost = (kib: number) =>
   z
     .record(z.string(), z.unknown())
-    .refine((value) => JSON.stringify(value).length <= kib * 1024, `at most ${kib} KiB as JSON`)
+    .refine((value) => JSON.stringify(value).length <= kib * 1024, `must have at most ${kib} KiB as JSON`)
 
 const InputSchema = jsonAtMost(64)
   .refine(({ type }) => type === 'object', 'must be a JSON Schema of type object')
@@ -77,7 +77,7 @@ const Auth = z
   ])
   .default({ type: 'none' })
   .describe(
-    'How the tool shows who it is: by its own `secret` (bearer, header, or basic as `user:password`), or by a connector (oauth, or bearer with `connector_id`), whose use needs `connectors:use`',
+    'How the tool authenticates: with its own `secret` (bearer, header, or basic as `user:password`), or with a connector (oauth, or bearer with `connector_id`), which needs the permission `connectors:use`',
   )
 
 const Secret = z
@@ -86,7 +86,7 @@ const Secret = z
   .max(8192)
   .regex(/^[^\r\n\0]*$/, 'must be one line')
   .optional()
-  .describe('The token, key, or `user:password` of `auth`; it is not shown again')
+  .describe('The token, key, or `user:password` of `auth`; it is never shown again')
 
 const common = {
   name: Name,
@@ -101,13 +101,13 @@ const parts = {
   command: z
     .string()
     .regex(/^[\w./@+-]{1,255}$/, 'must be a program, without arguments')
-    .describe('It runs only in a microVM of its own, never on the platform'),
+    .describe('The command, which runs only in a microVM of its own, never on the platform'),
   args: z
     .array(
       z
         .string()
         .max(1000)
-        .regex(/^[^\0]*$/, 'no NUL'),
+        .regex(/^[^\0]*$/, 'must have no NUL'),
     )
     .max(50)
     .check((context) => {
@@ -121,9 +121,9 @@ const parts = {
       z
         .string()
         .max(8192)
-        .regex(/^[^\0]*$/, 'no NUL'),
+        .regex(/^[^\0]*$/, 'must have no NUL'),
     )
-    .refine((env) => Object.keys(env).length <= 50, 'at most 50 variables')
+    .refine((env) => Object.keys(env).length <= 50, 'must have at most 50 variables')
     .optional()
     .describe('Variables of the command. Their values are secret: only their names are shown'),
   image: ofInstances.image
@@ -133,20 +133,20 @@ const parts = {
     'The subnet of that microVM. Without it the command has no network, and `npx` cannot download',
   ),
   method: z.enum(methods),
-  headers: Headers.default({}).describe('Sent with each request; a header with a secret is refused'),
-  input_schema: InputSchema.describe('A JSON Schema of what a call gives'),
+  headers: Headers.default({}).describe('Headers sent with each request; a header with a secret is refused'),
+  input_schema: InputSchema.describe('The JSON Schema of a call’s input'),
   document: Document,
   builtin: z
     .string()
     .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be 1 to 63 of a-z, 0-9 and _, the first a letter')
-    .describe('The tool of the platform’s own'),
+    .describe('The platform’s built-in tool'),
 }
 
 const HttpTool = z
   .strictObject({
     kind: z.literal('http'),
     method: parts.method,
-    url: parts.url.describe('A template: `https://api.example.com/users/{id}`, filled from the input'),
+    url: parts.url.describe('A template such as `https://api.example.com/users/{id}`, filled from the input'),
     headers: parts.headers,
     input_schema: parts.input_schema,
     ...remote,
@@ -154,7 +154,7 @@ const HttpTool = z
   .check((context) => {
     const { url, input_schema } = context.value
     const [, authority = ''] = /^\w+:\/\/([^/?#]*)/.exec(url) ?? []
-    if (/[{}]/.test(authority)) refuse(context, '', ['url'], 'no placeholder in the host')
+    if (/[{}]/.test(authority)) refuse(context, '', ['url'], 'must have no placeholder in the host')
     const known = Object.keys((input_schema['properties'] as object | undefined) ?? {})
     const unknown = placeholdersIn(url).filter((name) => !known.includes(name))
     if (unknown.length)
@@ -164,14 +164,14 @@ const HttpTool = z
 const OpenApiTool = z
   .strictObject({
     kind: z.literal('openapi'),
-    url: parts.url.optional().describe('Where the document is'),
+    url: parts.url.optional().describe('The URL of the document'),
     document: parts.document.optional(),
     ...remote,
   })
   .check((context) => {
     const { url, document } = context.value
     if ((url === undefined) === (document === undefined))
-      refuse(context, '', [], 'give either url or document')
+      refuse(context, '', [], 'must have either url or document')
   })
 
 /** A whole tool. */

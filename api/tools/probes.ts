@@ -13,10 +13,13 @@ const path = '/api/v1/tools/{id}'
 const McpToolsView = z
   .strictObject({
     tools: z.array(AdvertisedTool),
-    total: z.int().describe('The tools in this answer'),
-    truncated: z.boolean().describe('The server has more'),
-    tools_hash: z.string().describe('Changes if the server advertises something else'),
-    changed: z.boolean().nullable().describe('Since the last probe; null: there was none'),
+    total: z.int().describe('The number of tools in this answer'),
+    truncated: z.boolean().describe('Whether the server has more tools'),
+    tools_hash: z.string().describe('A hash that changes when the server advertises something else'),
+    changed: z
+      .boolean()
+      .nullable()
+      .describe('Whether this has changed since the last probe; null: there was none'),
     transport: z.enum(transports).exclude(['auto']),
     protocol_version: z.string().nullable(),
     server: ServerView.nullable(),
@@ -30,8 +33,10 @@ const VerdictView = z
     ok: z.boolean(),
     fault: FaultView.nullable(),
     stages: z.array(StageView),
-    credential_sent: z.boolean().describe('Only a URL at the tool’s own origin gets the credential'),
-    http_status: z.int().nullable().describe('What `test_url` answered'),
+    credential_sent: z
+      .boolean()
+      .describe('Whether the credential was sent; only a URL at the tool’s own origin gets it'),
+    http_status: z.int().nullable().describe('The status with which `test_url` answered'),
   })
   .meta({ id: 'ToolVerdict' })
 
@@ -77,7 +82,7 @@ export const toolProbes = [
     method: 'POST',
     path: `${path}/test`,
     permission: 'tools:update',
-    summary: 'Check the form of the tool’s credential, and with `test_url` whether that can be reached',
+    summary: 'Check the form of the tool’s credential, and whether `test_url` can be reached',
     params: byId,
     body: z.strictObject({ test_url: WebUrl.optional() }).default({}),
     responses: { 200: VerdictView },

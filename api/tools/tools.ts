@@ -34,7 +34,7 @@ export const tools = [
     method: 'GET',
     path: `${path}/credential-storage`,
     permission: 'tools:read',
-    summary: 'Get whether secrets of tools can be stored, and the key that seals new ones',
+    summary: 'Get whether tools’ secrets can be stored, and the key that seals new ones',
     responses: {
       200: z
         .strictObject({

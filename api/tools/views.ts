@@ -16,7 +16,7 @@ export const StageView = z
 export const FaultView = z
   .strictObject({
     stage: z.enum(stageNames),
-    reason: z.string().describe('Stable, for programs'),
+    reason: z.string().describe('A stable code, for programs'),
     cause: z.string(),
     remedy: z.string(),
     authorization_servers: z.array(z.string()).optional(),
@@ -31,13 +31,13 @@ const ProbeView = z
     by: z.enum(['mcp_tools', 'test']),
     at: Timestamp,
     stages: z.array(StageView),
-    fault: FaultView.nullable().describe('Null: every stage was passed'),
+    fault: FaultView.nullable().describe('What failed; null: every stage was passed'),
     transport: z.enum(transports).exclude(['auto']).nullable(),
     protocol_version: z.string().nullable(),
     server: ServerView.nullable(),
     tools_count: z.int().nullable(),
     truncated: z.boolean().nullable(),
-    tools_hash: z.string().nullable().describe('Of what the server advertised'),
+    tools_hash: z.string().nullable().describe('A hash of what the server advertised'),
   })
   .meta({ id: 'ToolProbe' })
 
@@ -48,12 +48,12 @@ const shown = {
   description: z.string(),
   tags: z.record(z.string(), z.string()),
   kind: z.enum(toolKinds),
-  transport: z.enum(transports).nullable().describe('Of mcp'),
+  transport: z.enum(transports).nullable().describe('For mcp: the transport'),
   url: z.string().nullable(),
   command: z.string().nullable(),
   args: z.array(z.string()),
-  image: z.string().nullable().describe('Of stdio: of the microVM in which the command runs'),
-  subnet_id: Id.nullable().describe('Of stdio: the subnet of that microVM'),
+  image: z.string().nullable().describe('For stdio: the image of the microVM in which the command runs'),
+  subnet_id: Id.nullable().describe('For stdio: the subnet of that microVM'),
   env_names: z.array(z.string()).describe('The variables of the command, whose values are secret'),
   method: z.enum(methods).nullable(),
   headers: z.record(z.string(), z.string()),
@@ -79,8 +79,8 @@ export const ToolSummaryView = z.strictObject(shown).meta({ id: 'ToolSummary' })
 export const ToolView = z
   .strictObject({
     ...shown,
-    input_schema: Json.nullable().describe('Of http: what a call gives'),
-    document: Json.nullable().describe('Of openapi, if it was given whole'),
+    input_schema: Json.nullable().describe('For http: the JSON Schema of a call’s input'),
+    document: Json.nullable().describe('For openapi: the document, if the request contained it'),
   })
   .meta({ id: 'Tool' })
 

@@ -94,10 +94,10 @@ function parsed(bytes: Buffer): Record<string, unknown> {
   try {
     body = JSON.parse(bytes.toString())
   } catch (cause) {
-    throw new CallRefused(400, 'invalid_request', 'The body is no JSON', { cause })
+    throw new CallRefused(400, 'invalid_request', 'The body is not JSON', { cause })
   }
   if (typeof body !== 'object' || body === null || Array.isArray(body))
-    throw new CallRefused(400, 'invalid_request', 'The body is no JSON object')
+    throw new CallRefused(400, 'invalid_request', 'The body is not a JSON object')
   return body as Record<string, unknown>
 }
 

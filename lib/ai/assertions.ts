@@ -10,15 +10,23 @@ const textChars = 16_384
 export const Assertion = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('contains'),
-    text: z.string().min(1).max(textChars).describe('In the output, or in one of the values in it'),
+    text: z
+      .string()
+      .min(1)
+      .max(textChars)
+      .describe('A text that the output, or one of the values in it, must contain'),
   }),
   z.strictObject({
     kind: z.literal('equals'),
-    value: Constant.describe('The output: any JSON. The order of fields makes no difference'),
+    value: Constant.describe('The expected output: any JSON. The order of fields makes no difference'),
   }),
   z.strictObject({
     kind: z.literal('judge'),
-    rubric: z.string().min(1).max(textChars).describe('What makes an output good: a model judges it by that'),
+    rubric: z
+      .string()
+      .min(1)
+      .max(textChars)
+      .describe('What makes an output good; a model judges the output by this rubric'),
     model: z.union([NodeName, ModelAlias]).describe('The judge: a name in the spec’s `models`, or a model'),
   }),
 ])

@@ -16,7 +16,7 @@ export function canonicalJson(value: unknown): string {
       cause: error,
     })
   }
-  if (text === undefined) throw new NotCanonical('is no JSON')
+  if (text === undefined) throw new NotCanonical('is not JSON')
   return text
 }
 

@@ -112,7 +112,7 @@ export function toJson(value: unknown, room: Room): unknown {
       return value
     case 'number':
       if (Number.isFinite(value)) return value
-      throw new NoJson(`${value} is no JSON`)
+      throw new NoJson(`${value} is not JSON`)
     case 'bigint':
       if (Number.isSafeInteger(Number(value))) return Number(value)
       throw new NoJson(`${value} is larger than JSON's whole numbers: use string()`)

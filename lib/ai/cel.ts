@@ -92,15 +92,16 @@ function refuse(node: ASTNode): void {
     throw new ExpressionInvalid('expression_invalid', '`nodes` must be followed by the name of a node')
   }
   if (node.op === 'value' && node.args instanceof Uint8Array) {
-    throw new ExpressionInvalid('expression_invalid', 'there are no bytes')
+    throw new ExpressionInvalid('expression_invalid', 'has bytes, which expressions do not have')
   }
   if (node.op !== 'call' && node.op !== 'rcall') return
   const [name] = node.args
-  if (name === 'bytes') throw new ExpressionInvalid('expression_invalid', 'there are no bytes')
+  if (name === 'bytes')
+    throw new ExpressionInvalid('expression_invalid', 'has bytes, which expressions do not have')
   if (name === 'matches') {
     throw new ExpressionInvalid(
       'expression_invalid',
-      'instead of matches() use re(text, pattern), which is RE2',
+      'has matches(): use re(text, pattern) instead, which is RE2',
     )
   }
   if (name === 're' && node.op === 'call') refusePattern(node.args[1][1])

@@ -9,7 +9,7 @@ const ajv = new Ajv2020({ strict: false, validateFormats: false, addUsedSchema: 
 export function schemaFault(schema: Record<string, unknown>): string | null {
   const { $schema: _, ...own } = schema // another dialect would have to be fetched
   if (ajv.validateSchema(own) !== true)
-    return `is no JSON Schema: ${ajv.errorsText(ajv.errors, { dataVar: '' })}`
+    return `is not a JSON Schema: ${ajv.errorsText(ajv.errors, { dataVar: '' })}`
   return partFault(own)
 }
 

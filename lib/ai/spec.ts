@@ -9,15 +9,24 @@ const Parameters = z
   .strictObject({
     temperature: z.number().min(0).max(2).optional(),
     top_p: z.number().min(0).max(1).optional(),
-    max_tokens: z.int().min(1).max(1_000_000).optional().describe('of one answer'),
+    max_tokens: z
+      .int()
+      .min(1)
+      .max(1_000_000)
+      .optional()
+      .describe('The largest number of tokens of one answer'),
     stop: z.array(z.string().min(1).max(200)).max(4).optional(),
     seed: z.int().optional(),
     reasoning_effort: z.enum(['low', 'medium', 'high']).optional(),
   })
-  .describe('What the provider is asked for; a provider may ignore some')
+  .describe('Parameters for the provider, which may ignore some')
 
 export const ModelAlias = z.strictObject({
-  connector: z.string().min(1).max(100).describe('Id or provider of a connector to a provider of models'),
+  connector: z
+    .string()
+    .min(1)
+    .max(100)
+    .describe('The id of a connector to a model provider, or the provider for its default connector'),
   model: z.string().min(1).max(200).describe('The provider’s name of the model'),
   parameters: Parameters.optional(),
 })

@@ -43,7 +43,7 @@ function checkNames(name: string, node: NodeSpec | null, nodes: Nodes, findings:
     const pointer = pointerTo('', 'nodes', name, 'needs', at)
     const fault = needFault(need, nodes)
     if (fault) findings.add(name, pointer, 'unknown_reference', fault)
-    if (needs.indexOf(need) < at) findings.add(name, pointer, 'invalid_field', 'is there twice')
+    if (needs.indexOf(need) < at) findings.add(name, pointer, 'invalid_field', 'is listed twice')
   }
   const goto = node && gotoOf(node)
   if (goto && !Object.hasOwn(nodes, goto)) {
@@ -61,7 +61,7 @@ function needFault(need: string, nodes: Nodes): string | null {
   if (!Object.hasOwn(nodes, from)) return noNode(from)
   const node = nodes[from]
   if (typeof condition === 'string' || !node) return null
-  if (node.kind !== 'switch') return `${from} is no switch, and has no cases`
+  if (node.kind !== 'switch') return `${from} is not a switch, and has no cases`
   return casesOf(node).includes(condition.case) ? null : `${from} has no case ${condition.case}`
 }
 

@@ -190,7 +190,7 @@ class ExpressionChecker {
     const handling = node.on_error
     if (node.kind !== 'switch' || typeof handling !== 'object' || !('value' in handling)) return
     if (casesOf(node).some((one) => one === handling.value)) return
-    this.#findings.add(name, `${pointer}/on_error/value`, 'unknown_reference', 'is no case of the switch')
+    this.#findings.add(name, `${pointer}/on_error/value`, 'unknown_reference', 'is not a case of the switch')
   }
 
   #checkFallback(name: string, pointer: string, handling: NodeSpec['on_error'], output: Type): void {

@@ -132,7 +132,7 @@ export class CanaryExists extends Problem {
       409,
       'canary_exists',
       'The workflow has a canary',
-      `It has the version ${version} and is ${status}. Promote or stop it before another one`,
+      `The canary has version ${version} and is ${status}: promote or stop it first`,
       { extensions: { deployment_id: _id, version, status } },
     )
   }

@@ -85,11 +85,11 @@ async function accepted(
     throw new Problem(
       409,
       'depth_too_high',
-      'The runs are too deep',
-      `More than ${bounds.workflowDepth} workflows would be within each other`,
+      'The runs are nested too deeply',
+      `At most ${bounds.workflowDepth} workflows can run within each other`,
     )
   if (Buffer.byteLength(input_json) > runBounds.inputBytes)
-    throw new Problem(422, 'too_large', 'The input is too large', 'It has more than 1 MiB')
+    throw new Problem(422, 'too_large', 'The input is too large', 'The input has more than 1 MiB')
   needValue(input_json)
   const its = { tenant_id, parent_key: keyOf(parent) }
   const find = () => AiRun.findOne(its).lean()
@@ -140,10 +140,10 @@ export async function takeChildOutput(
 ): Promise<ChildEnd> {
   const { tenant_id } = child
   const its = await AiRun.findOne({ _id: child._id, tenant_id }).lean()
-  if (!its) return { failed: { code: 'workflow_failed', message: 'Its run is gone' } }
+  if (!its) return { failed: { code: 'workflow_failed', message: 'The workflow’s run no longer exists' } }
   if (its.open) throw new Error(`the workflow of the run ${its._id} ended without closing it`)
   if (its.status !== 'succeeded') {
-    const message = its.error?.message ?? 'Its run was cancelled'
+    const message = its.error?.message ?? 'The workflow’s run was cancelled'
     return { failed: { code: 'workflow_failed', message } }
   }
   const run = await findRun({ _id: run_id, tenant_id })

@@ -28,7 +28,7 @@ export async function askPerson(
       422,
       'too_large',
       'The message is too large',
-      `It has more than ${messageBytes / 1024} KiB`,
+      `The message has more than ${messageBytes / 1024} KiB`,
     )
   const { redacts } = await runOfRunner(runner, run_id)
   const text = redacts === 'all' ? mark : String(JSON.parse(message))
@@ -43,7 +43,7 @@ export async function askPerson(
     )
     if (matchedCount) return
     if (!(await AiRunNode.exists({ _id, tenant_id, attempt, status: 'waiting' })))
-      throw over('Another one has begun, or the node has ended')
+      throw over('Another attempt has begun, or the node has ended')
   }, run_id)
 }
 
@@ -79,8 +79,8 @@ export async function decide(
       throw new Problem(
         409,
         'deadline_over',
-        'The deadline is over',
-        `It was ${record.asked.deadline_at.toISOString()}`,
+        'The deadline has passed',
+        `The deadline was ${record.asked.deadline_at.toISOString()}`,
       )
     const decision: Decision = { ...given, at }
     const change = given.approved ? approval(decision) : refusal(decision)
@@ -114,7 +114,7 @@ class AlreadyDecided extends Problem {
     super(
       409,
       'already_decided',
-      'Another decision has been taken',
+      'Another decision was already made',
       `${by} has ${approved ? 'approved' : 'refused'}`,
       { extensions: { decision: { approved, by, at: at.toISOString() } } },
     )

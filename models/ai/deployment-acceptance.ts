@@ -86,7 +86,8 @@ export async function makeAiDeployment(
 }
 
 function same(there: AiDeploymentDocument, { version }: AiWorkflowVersionDocument): DeploymentAccepted {
-  if (there.version !== version) throw new WorkflowDeployed(there, 'Undeploy it before another version')
+  if (there.version !== version)
+    throw new WorkflowDeployed(there, 'Undeploy it before you deploy another version')
   if (there.status !== 'ready' && there.status !== 'creating')
     throw new WorkflowDeployed(there, 'Undeploy it, then deploy it again')
   return { document: there, operation: null }
@@ -98,9 +99,15 @@ async function needUses({ tenant_id, uses }: AiWorkflowVersionDocument): Promise
     await holdUses(tenant_id, uses)
   } catch (cause) {
     if (!(cause instanceof NotFound || cause instanceof StateConflict)) throw cause
-    throw new Problem(409, 'uses_missing', 'Something that the version uses is gone', cause.message, {
-      cause,
-    })
+    throw new Problem(
+      409,
+      'uses_missing',
+      'The version uses something that no longer exists',
+      cause.message,
+      {
+        cause,
+      },
+    )
   }
 }
 

@@ -41,7 +41,7 @@ export const acceptAiEval = (
         409,
         'too_many_runs',
         'The eval cases have too many repeats',
-        `They have ${runs} together, and may have ${evalBounds.runs}`,
+        `They have ${runs} together, and may have at most ${evalBounds.runs}`,
       )
     await needNoEval(tenant_id, workflow_id)
     await removeEvals({ tenant_id, workflow_id }, evalBounds.kept - 1)
@@ -82,7 +82,7 @@ async function deploymentAs(
 ): Promise<AiDeploymentDocument> {
   const found = await deploymentOf(tenant_id, workflow_id, role)
   if (!found && role === 'canary')
-    throw new Problem(409, 'no_canary', 'The workflow has no canary', 'Its evals run on the primary')
+    throw new Problem(409, 'no_canary', 'The workflow has no canary', 'Run the evals on the primary')
   if (found?.status !== 'ready') throw notDeployed(found?.status ?? null)
   return found
 }

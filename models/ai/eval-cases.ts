@@ -113,7 +113,7 @@ async function noteCases({ tenant_id, workflow_id }: Owner & { workflow_id: stri
       409,
       'evals_too_large',
       'The eval cases are too large',
-      `All cases of a workflow have at most ${bounds.caseSetBytes} bytes together, and would have ${bytes}`,
+      `The cases of a workflow may have ${bounds.caseSetBytes} bytes together, and would have ${bytes}`,
     )
   const cases = all.map((one) => ({ ...one, input: inputOf(one), assertion: assertionOf(one) }))
   const set = { $set: { case_set_sha256: caseSetHash(cases) } }

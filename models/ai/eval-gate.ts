@@ -28,11 +28,11 @@ export async function needEvalPass(workflow: AiWorkflowDocument, deployment: Dep
 
 const lacks = {
   no_cases: 'The workflow has no eval cases',
-  not_run: 'Its eval cases were not run on this deployment',
-  cases_changed: 'Its eval cases have changed since they were run on this deployment',
-  published_since: 'A version was published since they were run on this deployment',
-  failed: 'They have failed on this deployment',
-  inconclusive: 'On this deployment some of them have an error',
+  not_run: 'The eval cases were not run on this deployment',
+  cases_changed: 'The eval cases have changed since they were run on this deployment',
+  published_since: 'A version was published since the eval cases were run on this deployment',
+  failed: 'The eval cases have failed on this deployment',
+  inconclusive: 'Some eval cases have an error on this deployment',
 }
 export type EvalLack = keyof typeof lacks
 
@@ -54,7 +54,7 @@ export class EvalsNotPassed extends Problem {
       409,
       'evals_not_passed',
       'The evals have not passed',
-      `${lacks[lack]}: run them, and they must pass`,
+      `${lacks[lack]}: the canary can be promoted once its eval cases have passed`,
       {
         extensions: { lack, eval_id: newest?._id ?? null },
       },

@@ -30,7 +30,7 @@ export async function judgeOf(its: AiEvalDocument, asked: string | ModelAlias): 
       409,
       'connector_missing',
       'The judge’s connector is missing',
-      `There is no ${reference}`,
+      `There is no connector ${reference}`,
     )
   // Without a budget of its own: the cases and their repeats bound it, and the tenant's month.
   const { token } = await issueToken(

@@ -23,6 +23,11 @@ export async function endAttempt(
     case 'skipped':
       return endNode(runner, run_id, node, attempt, end)
     default:
-      throw new Problem(422, 'invalid_input', 'The attempt cannot end so', String(end satisfies never))
+      throw new Problem(
+        422,
+        'invalid_input',
+        'The attempt cannot end in this way',
+        String(end satisfies never),
+      )
   }
 }

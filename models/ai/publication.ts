@@ -21,9 +21,15 @@ import {
 export class SpecInvalid extends Problem {
   constructor({ nodes, others }: Validation) {
     const count = Object.values(nodes).flat().length + others.length
-    super(422, 'workflow_invalid', 'The workflow is invalid', `${count} errors, by node in \`nodes\``, {
-      extensions: { nodes, errors: others },
-    })
+    super(
+      422,
+      'workflow_invalid',
+      'The workflow is invalid',
+      `The spec has ${count} ${count === 1 ? 'error' : 'errors'}: \`nodes\` lists them by node`,
+      {
+        extensions: { nodes, errors: others },
+      },
+    )
   }
 }
 

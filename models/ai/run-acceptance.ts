@@ -100,7 +100,7 @@ export async function countOpenRun(tenant_id: string, workflow_id: string): Prom
       409,
       'too_many_runs',
       'The workflow has too many open runs',
-      `At most ${runBounds.open}`,
+      `At most ${runBounds.open} runs can be open`,
     )
 }
 

@@ -133,7 +133,7 @@ async function needAttempt(
   const { tenant_id } = runner
   const its = { _id: runNodeId(run_id, node), tenant_id, status: 'running' as const, attempt }
   const record = await AiRunNode.findOne(its, { redaction_json: 1 }).lean()
-  if (!record) throw new Problem(409, 'attempt_over', 'The attempt is over', 'Another one has begun')
+  if (!record) throw new Problem(409, 'attempt_over', 'The attempt is over', 'Another attempt has begun')
   return record
 }
 

@@ -69,7 +69,7 @@ export async function noteItems(
     [{ $set: { items: { $ifNull: ['$items', { all, ended: 0, failed: 0 }] } } }],
     { updatePipeline: true },
   )
-  if (!matchedCount) throw over('Another one has begun, or the map has ended')
+  if (!matchedCount) throw over('Another attempt has begun, or the map has ended')
 }
 
 /** Records how items have ended. Those that had ended before stay as they are. Throws NotFound, and as `needOpen`. */
@@ -194,7 +194,7 @@ export async function gatherItems(
       { _id, tenant_id, status: 'running', ...(attempt === null ? {} : { attempt }) },
       { $set: { status: 'succeeded', ...outputFields(output), ended_at: new Date() } },
     )
-    if (!matchedCount) throw over('Another one has begun, or the map has ended')
+    if (!matchedCount) throw over('Another attempt has begun, or the map has ended')
     await keepBoth(output)
     await dropValues(records.map((record) => record.output))
     await AiRunNode.deleteMany(own(runner, run_id, node))

@@ -123,7 +123,7 @@ export async function begunBy(
     const status = record.status as NodeAnswer['status']
     return { done: { status, case: record.case }, given: '{}', nodes: {} }
   }
-  if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another one has begun')
+  if (record?.status !== 'running' || record.attempt !== attempt) throw over('Another attempt has begun')
   const retries = run.former_runs?.length ? { retries: true } : {}
   return { done: null, ...((await values) ?? { given: '{}', nodes: {} }), ...retries }
 }
@@ -181,7 +181,7 @@ export async function endNode(
         },
       },
     )
-    if (!matchedCount) throw over('Another one has begun, or the node has ended')
+    if (!matchedCount) throw over('Another attempt has begun, or the node has ended')
     await keepBoth(output)
   }, run_id)
 }

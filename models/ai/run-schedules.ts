@@ -101,7 +101,7 @@ export const dueSchedules = (limit: number): Promise<Due[]> =>
 const latestMs = 10 * 60_000
 
 const late = { code: 'too_late', message: 'The platform was down at that time' }
-const stillOpen = { code: 'run_open', message: 'The run before had not ended' }
+const stillOpen = { code: 'run_open', message: 'The previous run had not ended' }
 
 /**
  * Accepts the run of a schedule that is due, and sets the next time, together. What cannot be run is skipped, and the schedule

@@ -61,7 +61,7 @@ async function toolNamed({ tenant_id, uses }: ReadVersion, reference: string): P
 function objectIn(json: string): Record<string, unknown> {
   const value: unknown = JSON.parse(json)
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new CallFault('arguments_invalid', 'The arguments are no object', { permanent: true })
+    throw new CallFault('arguments_invalid', 'The arguments are not an object', { permanent: true })
   return value as Record<string, unknown>
 }
 

@@ -78,7 +78,7 @@ export async function turnNode(
       { _id, tenant_id, status: 'running', attempt },
       { $set: { status: 'succeeded', case: chosen, ...outputFields(output), ended_at: new Date() } },
     )
-    if (!matchedCount) throw over('Another one has begun, or the node has ended')
+    if (!matchedCount) throw over('Another attempt has begun, or the node has ended')
     await keepBoth(output)
     return held.cancel_requested_at || isOutOfTime(held, version) ? null : follow?.(isSettled)
   }, contended)

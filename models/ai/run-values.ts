@@ -18,15 +18,15 @@ export const inlineBytes = 64 * 1024
 /** Throws a 422 if a text is no JSON, or larger or deeper than a value may be. */
 export function needValue(json: string, depth: number = runBounds.depth): void {
   if (Buffer.byteLength(json) > evaluationBounds.outputBytes)
-    throw tooLarge(`It has more than ${evaluationBounds.outputBytes / 1024 ** 2} MiB`)
+    throw tooLarge(`The value has more than ${evaluationBounds.outputBytes / 1024 ** 2} MiB`)
   let value: unknown
   try {
     value = JSON.parse(json)
   } catch (cause) {
-    throw new Problem(422, 'no_json', 'The value is no JSON', undefined, { cause })
+    throw new Problem(422, 'no_json', 'The value is not JSON', undefined, { cause })
   }
   if (isDeeperThan(value, depth))
-    throw tooLarge(`It has more than ${depth} objects and lists within each other`)
+    throw tooLarge(`The value has more than ${depth} objects and lists within each other`)
 }
 
 const tooLarge = (why: string): Problem => new Problem(422, 'too_large', 'The value is too large', why)

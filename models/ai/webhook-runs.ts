@@ -41,7 +41,7 @@ export class SignatureInvalid extends Problem {
       401,
       'signature_invalid',
       'The webhook is not signed',
-      'No secret of such a workflow has signed it, or its time is more than 5 minutes off',
+      'The signature is not from a secret of such a workflow, or its time is more than 5 minutes off',
     )
   }
 }

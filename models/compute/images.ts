@@ -11,7 +11,7 @@ export function useImagePolicy(its: ImagePolicy): void {
 
 const words = {
   local_image_id: 'Name an image by its repository, not by an id',
-  image_not_allowed: 'The platform takes no images from there',
+  image_not_allowed: 'The platform takes no images from this registry',
 }
 
 /** Throws `local_image_id` and `image_not_allowed`. */

@@ -156,7 +156,7 @@ accepts(resource, {
 /** Published ports need a NIC: a microVM without NICs has no network. Throws InvalidInput. */
 function mustBeReached(nics: unknown[], ports: unknown[] = []): void {
   if (ports.length === 0 || nics.length > 0) return
-  const message = 'needs a NIC: a microVM is reached by its NICs alone'
+  const message = 'needs a NIC: clients reach a microVM only through its NICs'
   throw new InvalidInput(422, [{ pointer: '/ports', message }])
 }
 

@@ -182,7 +182,7 @@ export function explain(
   const reasons: [many: number, why: string][] = [
     ...[...shorts].map(([short, { length }]): [number, string] => [
       length,
-      short ? `with too little ${short}` : 'that another placement was faster to fill',
+      short ? `with too little ${short}` : 'filled by another placement meanwhile',
     ]),
     [count(({ status }) => status !== 'active'), 'unreachable or being evacuated'],
     [count(({ status, cordoned }) => status === 'active' && cordoned), 'cordoned'],

@@ -20,7 +20,7 @@ export async function planeRequest(
   { method, target }: { method: string; target: string },
 ): Promise<Pick<PinnedRequest, 'url' | 'certificate' | 'method' | 'headers'>> {
   const { data_plane_url: base, data_plane_certificate: certificate } = host ?? {}
-  if (!host || !base?.startsWith('https:') || !certificate) throw new Unavailable('The host is not there')
+  if (!host || !base?.startsWith('https:') || !certificate) throw new Unavailable('The host is not available')
   const url = new URL(target, base)
   // Without the `?` of an empty query, which would be sent and is not in the token.
   if (url.search === '') url.search = ''

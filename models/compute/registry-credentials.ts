@@ -61,7 +61,7 @@ export const keepRegistryCredential = (
         409,
         'too_many_registry_credentials',
         'Too many registry credentials',
-        `The tenant has credentials of ${registryCredentialsAtMost} registries, and may have no more`,
+        `The tenant has credentials for ${registryCredentialsAtMost} registries, and may have no more`,
       )
     const _id = former?._id ?? newId()
     const password_sealed = await sealSecret(password, contextOf(_id))

@@ -80,9 +80,12 @@ async function serverFor({ provider, base_url, client, scopes }: AuthorizationWi
   const notTaken = [
     base_url !== null && {
       pointer: '/base_url',
-      message: 'only for mcp: logins are at the operator’s place',
+      message: 'is only for mcp: the provider’s URL is fixed',
     },
-    client !== null && { pointer: '/client_id', message: 'only for mcp: the platform’s client is used' },
+    client !== null && {
+      pointer: '/client_id',
+      message: 'is only for mcp: the platform uses its own client',
+    },
   ].filter((mistake) => mistake !== false)
   if (notTaken.length) throw new InvalidInput(422, notTaken)
   const asked = scopes ?? [...(providerOf(provider).logins?.scopes ?? [])]
@@ -122,11 +125,11 @@ export const completeAuthorization = (
   apart(async () => {
     const { redirected, state } = readPasted(code)
     if (!redirected.get('code') && !redirected.has('error'))
-      throw new InvalidInput(422, [{ pointer: '/code', message: 'there is no code in it' }])
+      throw new InvalidInput(422, [{ pointer: '/code', message: 'has no code' }])
     const state_hash = state === null ? null : hashToken(state)
     if (login_id === null && state_hash === null)
       throw new InvalidInput(422, [
-        { pointer: '/login_id', message: 'it is needed, unless the code comes with its state' },
+        { pointer: '/login_id', message: 'is required, unless the code comes with its state' },
       ])
     const which = login_id === null ? { state_hash } : { _id: login_id }
     const login = await loginOf(person, which, 'oauth')
@@ -166,12 +169,17 @@ async function giveBack({ _id, tenant_id }: ConnectorLoginDocument): Promise<voi
 }
 
 const stateMismatch = (): Problem =>
-  new Problem(422, 'state_mismatch', 'The code is of another login', 'Its state is not that of this login')
+  new Problem(
+    422,
+    'state_mismatch',
+    'The code belongs to another login',
+    'Its state is not the state of this login',
+  )
 
 const codeRefused = ({ provider }: ConnectorLoginDocument): Problem =>
   new Problem(
     422,
     'code_refused',
     'The provider refuses the code',
-    `${providerOf(provider).title} refuses it: begin again`,
+    `${providerOf(provider).title} refuses the code: begin the login again`,
   )

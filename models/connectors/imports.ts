@@ -52,11 +52,12 @@ function needFields({ provider, api_key, header, api_version }: NewKey): void {
   const { kinds, title } = providerOf(provider)
   const mistakes = [
     !kinds.includes('api_key') && { pointer: '/provider', message: `${title} takes no key` },
-    api_key === null && !kinds.includes('none') && { pointer: '/api_key', message: `${title} needs one` },
+    api_key === null &&
+      !kinds.includes('none') && { pointer: '/api_key', message: `is required: ${title} needs a key` },
     header !== null &&
-      provider !== 'openai_compatible' && { pointer: '/header', message: 'only for openai_compatible' },
+      provider !== 'openai_compatible' && { pointer: '/header', message: 'is only for openai_compatible' },
     api_version !== null &&
-      provider !== 'azure_openai' && { pointer: '/api_version', message: 'only for azure_openai' },
+      provider !== 'azure_openai' && { pointer: '/api_version', message: 'is only for azure_openai' },
   ].filter((mistake) => mistake !== false)
   if (mistakes.length) throw new InvalidInput(422, mistakes)
 }

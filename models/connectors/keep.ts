@@ -79,7 +79,7 @@ async function replaceable(to: Destination, credential: NewCredential): Promise<
   if (present.status === 'revoked') throw new NotFound('connector')
   if (present.provider !== credential.provider)
     throw new InvalidInput(422, [
-      { pointer: '/connector_id', message: `it is a connector for ${present.provider}` },
+      { pointer: '/connector_id', message: `is a connector for ${present.provider}` },
     ])
   if (!to.confirm_account_change && isOfAnother(present, credential))
     throw new AccountDiffers(whose(present), whose(credential))

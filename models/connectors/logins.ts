@@ -112,7 +112,7 @@ export async function needRoom({ tenant_id }: Person): Promise<void> {
       409,
       'too_many_logins',
       'Too many logins are under way',
-      `The tenant has ${openAtMost} logins that have not ended; each expires by itself`,
+      `The tenant has ${openAtMost} open logins, and may have no more; each expires by itself`,
     )
 }
 
@@ -205,7 +205,7 @@ export const destinationOf = (
 ): Destination => ({ tenant_id, name, connector_id, confirm_account_change })
 
 const ended = (code: string, detail: string): Problem =>
-  new Problem(409, code, 'The login has ended', `${detail}: begin again`)
-export const loginUsed = () => ended('login_used', 'It was used before')
-export const loginExpired = () => ended('login_expired', 'It has expired')
-export const loginDenied = () => ended('login_denied', 'The user or the provider denied it')
+  new Problem(409, code, 'The login has ended', `${detail}: begin the login again`)
+export const loginUsed = () => ended('login_used', 'The login was used before')
+export const loginExpired = () => ended('login_expired', 'The login has expired')
+export const loginDenied = () => ended('login_denied', 'The user or the provider denied the login')

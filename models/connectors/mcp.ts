@@ -97,7 +97,7 @@ const clientNeeded = (): Problem =>
   new Problem(
     422,
     'client_needed',
-    'A client id is needed',
+    'A client id is required',
     'The OAuth server registers no clients: register one there, and give client_id',
   )
 

@@ -36,7 +36,12 @@ export class ConnectorRequired extends Problem {
 
 export class CredentialRefused extends Problem {
   constructor(title: string) {
-    super(422, 'credential_refused', 'The provider refuses the credential', `${title} refuses it`)
+    super(
+      422,
+      'credential_refused',
+      'The provider refuses the credential',
+      `${title} refuses the key or token`,
+    )
   }
 }
 
@@ -58,7 +63,7 @@ export class LoginNotOffered extends Problem {
       'This login is not offered',
       kind === 'device'
         ? `The platform offers no device login for ${title}`
-        : `The platform is no OAuth client of ${title}`,
+        : `The platform has no OAuth client at ${title}`,
     )
   }
 }
@@ -69,8 +74,8 @@ export class AccountDiffers extends Problem {
     super(
       409,
       'account_change_unconfirmed',
-      'The credential is of another account',
-      `It is of ${given}, not of ${present}: confirm the change with confirm_account_change`,
+      'The credential belongs to another account',
+      `It belongs to ${given}, not to ${present}: confirm the change with confirm_account_change`,
       { extensions: { account: present, new_account: given } },
     )
   }

@@ -39,11 +39,11 @@ export function baseUrlFor(name: ProviderName, given: string | null): string {
   const { own_base_url, title } = providerOf(name)
   if (given === null) {
     const url = usualBaseUrl(name)
-    if (url === null) throw wrong('it is needed: the platform knows no place of this provider')
+    if (url === null) throw wrong('is required: this provider has no fixed URL')
     return url
   }
   if (!own_base_url && withoutSlash(given) !== usualBaseUrl(name))
-    throw wrong(`${title} is at one place; use openai_compatible for another server`)
+    throw wrong(`cannot be changed for ${title}; use openai_compatible for another server`)
   needSafe(given)
   return withoutSlash(given)
 }
@@ -53,8 +53,8 @@ function needSafe(url: string): void {
   const fault = outbound().faultOf(url)
   if (fault) throw wrong(`${fault}: ${urlFaults[fault]}`)
   const { protocol, search, hash } = new URL(url)
-  if (search || hash) throw wrong('it must have no query and no fragment')
-  if (protocol !== 'https:' && !outbound().isExempt(url)) throw wrong('it must be https')
+  if (search || hash) throw wrong('must have no query and no fragment')
+  if (protocol !== 'https:' && !outbound().isExempt(url)) throw wrong('must be https')
 }
 
 const wrong = (message: string): InvalidInput => new InvalidInput(422, [{ pointer: '/base_url', message }])

@@ -48,7 +48,7 @@ export const acceptAttachDatabase = (
       const server = await lockParent(deployServerResource, by.tenant_id, database.deploy_server_id)
       const [nic] = instance.nics
       if (!nic) {
-        const detail = `The ${kind.title} has no NIC: attach one in a subnet first, from which the database is reached`
+        const detail = `The ${kind.title} has no NIC: attach one first, so that it can reach the database`
         throw new Problem(409, 'no_nic', 'The instance is in no subnet', detail)
       }
       await mayHaveOneMore(kind, instance, { database_id, config_var })
@@ -97,7 +97,7 @@ async function mayHaveOneMore(
 ): Promise<void> {
   const others = await attachmentsOf(instance)
   if (others.some((other) => other.database_id === database_id))
-    throw new Problem(409, 'already_attached', 'The database is attached already')
+    throw new Problem(409, 'already_attached', 'The database is already attached')
   if (others.length >= attachedAtMost) {
     const detail = `A ${title} can have at most ${attachedAtMost} attached databases`
     throw new Problem(409, 'too_many_databases', 'Too many databases', detail)
@@ -105,7 +105,7 @@ async function mayHaveOneMore(
   if (others.some((other) => other.config_var === config_var))
     throw new ConfigVarTaken(config_var, 'the URL of another attached database')
   if (config_var in (await openConfigVars(instance)))
-    throw new ConfigVarTaken(config_var, `set by config-vars: remove it there, or name another one`)
+    throw new ConfigVarTaken(config_var, `set in the config vars: remove it there, or choose another name`)
 }
 
 /** Where a database is reached in its deploy server's network. Throws StateConflict if it has no place. */

@@ -160,9 +160,9 @@ async function whyNot(
   lateMs: number,
   target_id: string | null,
 ): Promise<string | null> {
-  if (lateMs > latestMs) return 'The platform was down at the time of the schedule'
+  if (lateMs > latestMs) return 'The platform was down at the scheduled time'
   if (database.status !== 'running') return `The database was ${database.status}`
-  if (await openBackup(database)) return 'The backup before had not ended'
+  if (await openBackup(database)) return 'The previous backup had not ended'
   if (target_id) return null
   return needBackupQuota(database).then(
     () => null,

@@ -83,8 +83,8 @@ export const finishDump = (
     if (execution.archive_id) await needCurrent(execution, copy.base)
     const there = await BackupPart.countDocuments({ execution_id: _id, tenant_id, attempt })
     if (there !== copy.parts) {
-      const detail = `${there} of ${copy.parts} parts are there`
-      throw new Problem(409, 'parts_missing', 'The copy is not whole', detail)
+      const detail = `${there} of ${copy.parts} parts have arrived`
+      throw new Problem(409, 'parts_missing', 'The copy is incomplete', detail)
     }
     await BackupExecution.updateOne({ _id, tenant_id }, { $set: { copy } })
   }, _id)
@@ -96,7 +96,7 @@ async function needCurrent(
 ): Promise<void> {
   const current = { _id: archive_id ?? '', tenant_id, is_current: true }
   if (base?.archive_id === archive_id && (await Archive.exists(current))) return
-  const detail = 'The archive of the log that it belongs to has ended'
+  const detail = 'The archive of the log to which it belongs has ended'
   throw new Problem(409, 'archive_ended', 'The archive has ended', detail)
 }
 

@@ -272,7 +272,7 @@ const credentialsFor = async (id: string, copy: BackupExecutionDocument | null):
 
 async function wholeCopy(by: By, id: string, pointer: string): Promise<BackupExecutionDocument> {
   const copy = await mine(backupExecutionResource, by, id).catch((error: unknown) => {
-    throw error instanceof NotFound ? refused(pointer, 'is no backup') : error
+    throw error instanceof NotFound ? refused(pointer, 'is not a backup') : error
   })
   if (copy.status !== 'succeeded') throw new StateConflict('restore the backup', copy.status)
   return copy

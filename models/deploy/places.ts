@@ -120,7 +120,7 @@ export async function placeTogether(
   const loads = all.filter(({ node }) => of.node === null || node.name === of.node)
   if (loads.length === 0 && of.node !== null) {
     const detail = `${of.node}, which has its volumes, does not answer`
-    throw new Problem(409, 'worker_away', 'The worker is away', detail)
+    throw new Problem(409, 'worker_away', 'The worker does not answer', detail)
   }
   const best = roomiest(loads, of.memory_mib)
   if (!best) throw new NoRoom(1, of.memory_mib)
@@ -196,7 +196,7 @@ function freePort(taken: Set<number>, turn: Turn): number {
 export class NoRoom extends Problem {
   constructor(replicas: number, memoryMib: number) {
     const what = replicas === 1 ? 'a replica' : `${replicas} replicas`
-    const detail = `The workers have too little free memory for ${what} of ${memoryMib} MiB beside what runs: add workers, or take larger ones`
+    const detail = `The workers have too little free memory for ${what} of ${memoryMib} MiB: add workers, or use larger ones`
     super(409, 'no_room', 'The workers are full', detail)
   }
 }

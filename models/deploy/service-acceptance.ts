@@ -79,7 +79,7 @@ const nothing = { containers: [], networks: [], volumes: [] }
 function templateText(type: string | undefined): string {
   const template = type === undefined ? undefined : templateOfType(type)
   if (template) return template.text
-  throw new InvalidInput(422, [{ pointer: '/type', message: 'is no template' }])
+  throw new InvalidInput(422, [{ pointer: '/type', message: 'is not a template' }])
 }
 
 /** Generates what the text wants and has no value yet, and renders it. Throws InvalidInput. */

@@ -108,7 +108,7 @@ export const createStorage = (
   }, app_id).catch((error: unknown) => {
     if (!isDuplicateKey(error)) throw error
     const detail = `The ${kind} has a storage with this name or path`
-    throw new Problem(409, 'storage_taken', 'The storage is there already', detail)
+    throw new Problem(409, 'storage_taken', 'The storage already exists', detail)
   })
 
 /** The storage of an owner's data, in the transaction that makes the owner. */

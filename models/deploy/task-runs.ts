@@ -145,7 +145,7 @@ export const beginDue = ({ _id, tenant_id, next_at: due }: ScheduledTaskDocument
       await acceptRun({ tenant_id, id: null }, task, due)
       return
     }
-    const skipped = { status: 'skipped', status_reason: 'The run before had not ended', ended_at: now }
+    const skipped = { status: 'skipped', status_reason: 'The previous run had not ended', ended_at: now }
     await new TaskRun({ ...newRun(task, due), tenant_id, name: nameOf(due), ...skipped }).save()
   }, _id)
 

@@ -46,7 +46,7 @@ export function checkDhcpConfig(subnet: { cidr: string; gateway_ip: string }, co
   static_leases.forEach(({ ip_address }, i) => inside(`/static_leases/${i}/ip_address`, ip_address))
   for (const field of ['mac_address', 'ip_address'] as const) {
     if (new Set(static_leases.map((lease) => lease[field])).size < static_leases.length)
-      say('/static_leases', `the same ${field} stands there twice`)
+      say('/static_leases', `the same ${field} is listed twice`)
   }
   if (errors.length) throw new InvalidInput(422, errors)
 }

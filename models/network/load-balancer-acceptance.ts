@@ -160,7 +160,7 @@ async function check(tenantId: string, { listeners = [], health_check }: Describ
     if (!hasTls && certificate_ids.length)
       say(`${at}/certificate_ids`, 'only listeners with https or tls have certificates')
     if (new Set(certificate_ids).size < certificate_ids.length)
-      say(`${at}/certificate_ids`, 'the same certificate stands there twice')
+      say(`${at}/certificate_ids`, 'the same certificate is listed twice')
     if (redirect_to_https && protocol !== 'http')
       say(`${at}/redirect_to_https`, 'only an http listener can redirect to https')
     if (redirect_to_https && !listeners.some((other) => other.protocol === 'https'))

@@ -242,7 +242,7 @@ function faultsOfMatch({ path_match, path_match_type: type, prefix_rewrite }: Wr
   const path = (): string | null => {
     if (path_match === null) return null
     if (type === 'regex') return faultOfRegex(path_match)
-    return pathPattern.test(path_match) ? null : 'must be a path of a URL, as /shop'
+    return pathPattern.test(path_match) ? null : 'must be a path of a URL, such as /shop'
   }
   const rewrites = prefix_rewrite !== null && (path_match === null || type !== 'prefix')
   return [
@@ -295,7 +295,7 @@ async function faultsOfTargets({ tenant_id, targets }: Written, vpcId: string): 
     const { address, nic_id } = target
     const at = `/targets/${i}`
     if ((address === null) === (nic_id === null)) return fault(at, 'has either an address or a nic_id')
-    if (targets.slice(0, i).some((other) => isSame(other, target))) return fault(at, 'stands there twice')
+    if (targets.slice(0, i).some((other) => isSame(other, target))) return fault(at, 'is listed twice')
     if (nic_id !== null) return fault(`${at}/nic_id`, known.has(nic_id) ? null : 'no such NIC in the VPC')
     const isInside = cidr !== null && contains(cidr, address ?? '')
     return fault(`${at}/address`, isInside ? null : `must be an address of the VPC, ${vpc?.cidr}`)

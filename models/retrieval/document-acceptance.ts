@@ -228,7 +228,7 @@ const nothingCame = (): Problem =>
     409,
     'content_missing',
     'There is nothing to retry',
-    'The content has not come whole: upload it again',
+    'The content is incomplete: upload it again',
   )
 
 /** Throws NotFound, and as `begin`. */

@@ -23,11 +23,11 @@ const jsonBegins = /^[\s]*["{[\-0-9tfn]/
 export function faultOf(type: DocumentType, content: Buffer): string | null {
   if (content.length === 0) return 'is empty'
   const isPdf = content.subarray(0, pdfMagic.length).toString('latin1') === pdfMagic
-  if (type === 'pdf') return isPdf ? null : `is no PDF: it does not begin with ${pdfMagic}`
+  if (type === 'pdf') return isPdf ? null : `is not a PDF: it does not begin with ${pdfMagic}`
   if (isPdf) return 'is a PDF'
-  if (!isUtf8(content)) return 'is not text in UTF-8'
+  if (!isUtf8(content)) return 'is not UTF-8 text'
   const text = content.toString().replace(byteOrderMark, '')
   if (!/\S/.test(text)) return 'is empty'
-  if (type === 'json' && !jsonBegins.test(text)) return 'is no JSON'
+  if (type === 'json' && !jsonBegins.test(text)) return 'is not JSON'
   return null
 }

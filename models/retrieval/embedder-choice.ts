@@ -73,7 +73,8 @@ export async function connectorNamed(
   const which = provider ? { provider, is_default: true } : { _id: named }
   const connector = await Connector.findOne({ tenant_id, ...which, status: { $ne: 'revoked' } }).lean()
   if (!connector) throw invalid(pointer, 'no such connector')
-  if (providerOf(connector.provider).serves !== 'models') throw invalid(pointer, 'is no connector to models')
+  if (providerOf(connector.provider).serves !== 'models')
+    throw invalid(pointer, 'is not a connector to models')
   return connector
 }
 

@@ -215,9 +215,9 @@ function embeddedIn(answer: string, count: number): Embedded {
 
 function vectorIn(embedding: unknown): Float32Array {
   if (!Array.isArray(embedding) || embedding.length < 1 || embedding.length > mostDimensions)
-    throw unreadable(`a vector is no list of 1 to ${mostDimensions} numbers`)
+    throw unreadable(`a vector is not a list of 1 to ${mostDimensions} numbers`)
   const vector = Float32Array.from(embedding, (value) => (typeof value === 'number' ? value : Number.NaN))
-  if (!vector.every(Number.isFinite)) throw unreadable('a vector has something else than numbers')
+  if (!vector.every(Number.isFinite)) throw unreadable('a vector has something other than numbers')
   return vector
 }
 

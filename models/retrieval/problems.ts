@@ -35,7 +35,7 @@ function ofStore(error: StoreError): Problem {
   if (status === 422) return new InvalidInput(422, [{ pointer: pointer ?? '', message }])
   // Of the rest, what the caller can do something about: the store is full, or was restored without the collection.
   if (status === 404 || status === 409 || status === 507)
-    return new Problem(409, code, 'The store refuses this', message)
+    return new Problem(409, code, 'The store refuses the request', message)
   return new Unavailable('The store does not answer: try again', error)
 }
 

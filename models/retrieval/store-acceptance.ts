@@ -83,7 +83,7 @@ async function again(
       409,
       'store_elsewhere',
       'The store is in another subnet',
-      `The store is in the subnet ${there.subnet_id}, and does not move: disable retrieval first, which deletes its documents`,
+      `The store is in the subnet ${there.subnet_id}, and cannot move: disable retrieval first, which deletes its documents`,
       { extensions: { subnet_id: there.subnet_id } },
     )
   const present = there.engine

@@ -91,12 +91,12 @@ const schema = resourceSchema<RagStoreDocument>(
 schema.index({ next_snapshot_at: 1 })
 export const RagStore = mongoose.model<RagStoreDocument>('RagStore', schema)
 export const ragStoreResource = defineResource('rag_store', RagStore, ragStoreStates, {
-  title: 'store of retrieval',
+  title: 'retrieval store',
 })
 
 keptBy(subnetResource, async ({ _id, tenant_id }) => {
   if (await RagStore.exists({ tenant_id, subnet_id: _id }))
-    throw new Problem(409, 'subnet_in_use', 'The subnet is in use', 'The store of retrieval is in the subnet')
+    throw new Problem(409, 'subnet_in_use', 'The subnet is in use', 'The retrieval store is in the subnet')
 })
 
 /** The port of a store in its subnet. */

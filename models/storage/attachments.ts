@@ -35,7 +35,7 @@ export async function claimDisk(
 
 const why = 'A machine wrote the disk'
 const cure =
-  'A microVM or VM had this disk, or the one that it is a copy of, writable. The host’s kernel does not mount such disks, so no container can have it: attach it to a microVM or VM, and copy the files from there'
+  'A microVM or VM could write to this disk, or to the disk that it is a copy of. The host’s kernel does not mount such disks: attach it to a microVM or VM, and copy the files from there'
 
 /** Claims all disks of a new instance. Throws as `claimDisk` and `needsOwnPath`. */
 export async function claimDisks(kind: InstanceKind, instance: Owner, mounts: DiskMount[]): Promise<void> {

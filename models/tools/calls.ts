@@ -69,7 +69,7 @@ async function callServer(
   const { url, transport } = of
   if (url === null || transport === null || transport === 'stdio') throw new Error('the tool has no URL')
   if (asked.name === null)
-    throw new CallFault('arguments_invalid', 'It is not said which of the server’s tools is meant', {
+    throw new CallFault('arguments_invalid', 'The call does not name one of the server’s tools', {
       permanent: true,
     })
   try {

@@ -60,7 +60,7 @@ export async function changeTool(
     const changed = await changeOnce(present, change(present))
     if (changed) return changed
   }
-  throw new Problem(409, 'state_conflict', 'The tool was changed meanwhile', 'Get it, and change it again')
+  throw new Problem(409, 'state_conflict', 'The tool was changed meanwhile', 'Get it, and repeat the change')
 }
 const attempts = 5
 
@@ -122,12 +122,15 @@ function movesSecret(before: Definition, after: Definition, given: GivenTool, ha
   const faults: InputError[] = []
   const keepsSecret = had.secret !== null && given.secret === undefined && takesSecret(after)
   if (keepsSecret && (originOf(before) !== originOf(after) || before.auth.type !== after.auth.type))
-    faults.push({ pointer: '/secret', message: 'give it again for another origin or another type of auth' })
+    faults.push({
+      pointer: '/secret',
+      message: 'must be given again for another origin or another type of auth',
+    })
   const keepsEnv = Object.keys(had.env).length > 0 && given.env === undefined && after.command !== null
   if (keepsEnv && runs(before) !== runs(after))
     faults.push({
       pointer: '/env',
-      message: 'give it again for another command, other arguments, another image or subnet',
+      message: 'must be given again for another command, other arguments, another image or subnet',
     })
   return faults
 }
@@ -147,7 +150,7 @@ function faultsOf(of: Definition, { secret }: ToolSecret): InputError[] {
   if (takesSecret(of) && secret === null)
     faults.push({ pointer: '/secret', message: `is required for the auth ${auth.type}` })
   if (!takesSecret(of) && secret !== null)
-    faults.push({ pointer: '/secret', message: 'is for an auth by a secret of the tool’s own' })
+    faults.push({ pointer: '/secret', message: 'is only for an auth with the tool’s own secret' })
   if (auth.type !== 'none' && !urlFault) {
     const fault = placeFault(of)
     if (fault) faults.push({ pointer: url === null ? '/document' : '/url', message: fault })

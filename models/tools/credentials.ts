@@ -75,7 +75,7 @@ function needForm(type: Definition['auth']['type'], secret: string): void {
     throw failed('secret_is_placeholder', 'The secret is a placeholder', 'Give the tool its real secret')
   if (type === 'basic') return needBasic(secret)
   if (!/^[\x20-\x7e]+$/.test(secret))
-    throw failed('secret_malformed', 'The secret has characters that no header takes', 'Copy it anew')
+    throw failed('secret_malformed', 'The secret has characters that no header takes', 'Copy it again')
   if (type === 'bearer') needBearer(secret)
 }
 
@@ -92,7 +92,7 @@ function needBearer(secret: string): void {
   if (/^bearer /i.test(secret))
     throw failed('secret_malformed', 'The secret begins with the word Bearer', 'Give the token alone')
   if (!/^[\w\-.~+/:=|]+$/.test(secret))
-    throw failed('secret_malformed', 'The secret has characters that no bearer token has', 'Copy it anew')
+    throw failed('secret_malformed', 'The secret has characters that no bearer token has', 'Copy it again')
   const ended = endOfJwt(secret)
   if (ended !== null && ended.getTime() <= Date.now())
     throw failed(

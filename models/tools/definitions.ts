@@ -123,6 +123,6 @@ export const placeholdersIn = (template: string): string[] =>
 /** Why no workflow can call a tool; null: workflows can. */
 export function notCallable({ kind, transport }: Pick<Definition, 'kind' | 'transport'>): string | null {
   if (transport === 'stdio')
-    return 'is a server of stdio, which runs in a microVM for one probe: workflows call servers at a URL'
-  return kind === 'builtin' ? 'is a tool of the platform’s own, of which there are none yet' : null
+    return 'is a stdio server, which runs in a microVM for one probe only: workflows call servers at a URL'
+  return kind === 'builtin' ? 'is a built-in tool, and the platform has none yet' : null
 }

@@ -31,7 +31,7 @@ export async function documentOf(
   if (answer.status >= 300 || !isOne || JSON.stringify(body).length > mostChars)
     throw new CallFault(
       'document_unreadable',
-      'What the tool’s URL answers is no document of OpenAPI 3.0 or 3.1 in JSON of at most 1 MiB',
+      'The tool’s URL does not answer with an OpenAPI 3.0 or 3.1 document in JSON of at most 1 MiB',
       { permanent: true },
     )
   return { document: body as Json, base: url }

@@ -38,7 +38,12 @@ export class ProbeProblem extends Problem {
 export async function probeTools(by: By, id: string): Promise<ProbedTools> {
   const tool = await toolOf(by, id)
   if (tool.kind !== 'mcp')
-    throw new Problem(409, 'not_an_mcp_tool', 'Only an MCP server lists tools', `The tool is of ${tool.kind}`)
+    throw new Problem(
+      409,
+      'not_an_mcp_tool',
+      'Only an MCP server lists tools',
+      `The tool is of the kind ${tool.kind}`,
+    )
   const stages = new Stages()
   const at = new Date()
   const former = tool.last_probe?.tools_hash ?? null

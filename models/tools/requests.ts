@@ -61,7 +61,8 @@ const textOf = (value: unknown): string =>
 function pathPart(name: string, value: unknown): string {
   if (!isGiven(value)) throw invalid(`The argument ${name} is missing`)
   const text = textOf(value)
-  if (text === '' || text === '.' || text === '..') throw invalid(`The argument ${name} is no part of a path`)
+  if (text === '' || text === '.' || text === '..')
+    throw invalid(`The argument ${name} cannot be a part of a path`)
   return encodeURIComponent(text)
 }
 

@@ -41,12 +41,12 @@ const faultOf = ({ error, state }: OperationDocument): Fault => ({
   stage: 'connect',
   reason: error?.code ?? state,
   cause: error?.detail ?? 'The probe was cancelled',
-  remedy: 'Mend what the cause names, and try again',
+  remedy: 'Correct what the cause names, and try again',
 })
 
 class ProbeUnderWay extends Problem {
   constructor(operation_id: string) {
-    const detail = `The microVM of the tool is not ready after ${waitsMs / 1000} s; ask again, which waits for the same probe`
-    super(504, 'probe_under_way', 'The probe is under way', detail, { extensions: { operation_id } })
+    const detail = `The microVM of the tool is not ready after ${waitsMs / 1000} s: send the request again to wait for the same probe`
+    super(504, 'probe_under_way', 'The probe is in progress', detail, { extensions: { operation_id } })
   }
 }

@@ -252,7 +252,7 @@ const notCallable = (pointer: string) => ({
   status: 422,
   body: {
     nodes: {
-      it: [{ pointer, code: 'tool_not_callable', message: expect.stringContaining('is a server of stdio') }],
+      it: [{ pointer, code: 'tool_not_callable', message: expect.stringContaining('is a stdio server') }],
     },
   },
 })

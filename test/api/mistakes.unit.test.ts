@@ -38,7 +38,7 @@ test.each<[string, z.ZodType, unknown, string]>([
     true,
     'has none of the forms that are allowed here',
   ],
-  ['words of a schema’s own', Name, 'A', 'must be 1 to 63 of a-z, 0-9 and -, not - at an end'],
+  ['words of a schema’s own', Name, 'A', 'must be 1 to 63 of a-z, 0-9 and -, without a - at either end'],
 ])('%s', (_, schema, input, message) => {
   expect(said(z.strictObject({ field: schema }), { field: input })).toEqual([{ pointer: '/field', message }])
 })

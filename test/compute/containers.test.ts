@@ -128,7 +128,9 @@ describe('create', () => {
         answers.push(JSON.stringify([status, said['code'], said['detail']]))
       }
     expect(new Set(answers)).toEqual(
-      new Set([JSON.stringify([422, 'image_not_allowed', 'The platform takes no images from there'])]),
+      new Set([
+        JSON.stringify([422, 'image_not_allowed', 'The platform takes no images from this registry']),
+      ]),
     )
     const [found] = await docker.listImages({ filters: { reference: ['busybox'] } })
     const local = found?.Id ?? ''

@@ -149,7 +149,7 @@ describe('a scheduled task', () => {
     await isDue()
     await eventually(async () => (await statuses()).join() === 'creating,skipped')
     const [skipped] = (await apps.runs(app.id, task)).filter(({ status }) => status === 'skipped')
-    expect(skipped).toMatchObject({ exit_code: null, status_reason: 'The run before had not ended' })
+    expect(skipped).toMatchObject({ exit_code: null, status_reason: 'The previous run had not ended' })
 
     await tenant.owner.ask('PATCH', path, { overlaps: true })
     await isDue()

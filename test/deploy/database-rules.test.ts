@@ -70,8 +70,8 @@ describe('a schedule of backups', () => {
   })
 
   test.each<[string, Partial<DatabaseDocument>, { lateMs?: number; open?: boolean }]>([
-    ['The platform was down at the time of the schedule', {}, { lateMs: 2 * 3_600_000 }],
-    ['The backup before had not ended', {}, { open: true }],
+    ['The platform was down at the scheduled time', {}, { lateMs: 2 * 3_600_000 }],
+    ['The previous backup had not ended', {}, { open: true }],
     ['The database was stopped', { status: 'stopped' }, {}],
   ])('misses a backup, and says why: %s', async (reason, over, { lateMs = 0, open = false }) => {
     const database = await records.database(over)

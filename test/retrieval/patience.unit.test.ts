@@ -48,7 +48,7 @@ test.each([
   expect(failure).toMatchObject({
     type,
     nonRetryable: true,
-    message: `${error.message}, and it was tried for half an hour`,
+    message: `${error.message}, after attempts for half an hour`,
   })
 })
 

@@ -21,7 +21,7 @@ describe('the type of a document', () => {
 describe('the first look at a document', () => {
   test.each([
     ['pdf', '%PDF-1.7 …', null],
-    ['pdf', 'hello', 'is no PDF: it does not begin with %PDF-'],
+    ['pdf', 'hello', 'is not a PDF: it does not begin with %PDF-'],
     ['txt', 'hello', null],
     ['txt', '', 'is empty'],
     ['txt', ' \r\n\t', 'is empty'],
@@ -29,14 +29,14 @@ describe('the first look at a document', () => {
     ['csv', '%PDF-1.7', 'is a PDF'],
     ['json', '\uFEFF {"a": 1}', null],
     ['json', '-1', null],
-    ['json', 'hello', 'is no JSON'],
-    ['json', '<a/>', 'is no JSON'],
+    ['json', 'hello', 'is not JSON'],
+    ['json', '<a/>', 'is not JSON'],
   ] as const)('at %s %j says %j', (type, text, fault) => {
     expect(faultOf(type, Buffer.from(text))).toBe(fault)
   })
 
   test('finds text that is not UTF-8', () => {
-    expect(faultOf('txt', Buffer.from('größe', 'latin1'))).toBe('is not text in UTF-8')
+    expect(faultOf('txt', Buffer.from('größe', 'latin1'))).toBe('is not UTF-8 text')
     expect(faultOf('txt', Buffer.from('größe'))).toBe(null)
   })
 })

@@ -158,7 +158,7 @@ export function machineWorkflows(kind: MachineKind, title: string) {
       await tellHosts([...move.network_hosts, from])
       if (await platform.takeRoomToRun(kind, id)) return move
     }
-    throw ApplicationFailure.nonRetryable('Each host that it moved to was full by then', 'no_capacity')
+    throw ApplicationFailure.nonRetryable('Each host to which it moved was full by then', 'no_capacity')
   }
 
   /** If the resume activity fails, ask QEMU: the machine may be running. */

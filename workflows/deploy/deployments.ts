@@ -40,7 +40,7 @@ async function awaitTurn(id: string): Promise<void> {
     const turn = await platform.takeTurn(id)
     if (turn === 'mine') return
     if (turn === 'superseded')
-      throw ApplicationFailure.nonRetryable('A newer deployment took its place', 'superseded')
+      throw ApplicationFailure.nonRetryable('A newer deployment replaced it', 'superseded')
     if (turn === 'gone')
       throw ApplicationFailure.nonRetryable('The application no longer exists', 'not_found')
     await sleep(waitMs)

@@ -67,7 +67,7 @@ export async function listen(
     const rules = { key: `${key} ${tries}`, waitsForOthers: true, undo: null }
     await carryOut({ kind: 'load_balancer', id: lb_id }, 'update', { listeners }, rules)
   }
-  throw ApplicationFailure.nonRetryable('The load balancer is changed all the time', 'state_conflict')
+  throw ApplicationFailure.nonRetryable('The load balancer keeps changing', 'state_conflict')
 }
 
 export const createDomain = durable(publish, { onFailure: 'error', onCancel: 'error' })

@@ -23,17 +23,22 @@ export const Command = z
   .array(z.string())
   .min(1)
   .max(256)
-  .refine((words) => words.join('').length <= mostCommandBytes, `at most ${mostCommandBytes} characters`)
-  .refine((words) => !words.join('').includes('\0'), 'no NUL')
+  .refine(
+    (words) => words.join('').length <= mostCommandBytes,
+    `must have at most ${mostCommandBytes} characters`,
+  )
+  .refine((words) => !words.join('').includes('\0'), 'must have no NUL')
 
 const ExecView = z
   .strictObject({
     exit_code: z
       .int()
       .nullable()
-      .describe('Above 128: ended by a signal. Null: it had not ended in time, and was hung up'),
+      .describe(
+        'The exit code; above 128: a signal ended the command. Null: the command did not end in time, and was hung up',
+      ),
     output: z.string().describe('stdout and stderr together, as a terminal shows them; the first MiB'),
-    truncated: z.boolean().describe('There was more output'),
+    truncated: z.boolean().describe('Whether there was more output'),
   })
   .meta({ id: 'Exec' })
 
@@ -45,10 +50,13 @@ export const instanceExec = (shown: ShownInstance, { plural, kind: { title } } =
     summary: `Run one command in a running ${title}, and get its output and exit code`,
     params: byId,
     body: z.strictObject({
-      command: Command.describe(
-        'The program and its arguments. No shell reads it: for one, `["sh", "-c", …]`',
-      ),
-      timeout_sec: z.int().min(1).max(longestSec).default(30).describe('After this the command is hung up'),
+      command: Command.describe('The program and its arguments. For a shell, send `["sh", "-c", …]`'),
+      timeout_sec: z
+        .int()
+        .min(1)
+        .max(longestSec)
+        .default(30)
+        .describe('Seconds after which the command is hung up'),
     }),
     responses: { 200: ExecView },
     lasts: 'wait',

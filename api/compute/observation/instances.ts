@@ -42,7 +42,7 @@ const instanceLogArchive = (shown: ShownInstance, { plural, kind: { title } } = 
     method: 'GET',
     path: `/api/v1/${plural}/{id}/logs/archive`,
     permission: `${plural}:read`,
-    summary: `Get the complete output of a ${title}: first the archive, in order, then what is still on its host`,
+    summary: `Get the complete output of a ${title}: the archived part, then the part still on its host`,
     lasts: 'archive',
     params: byId,
     responses: {
@@ -97,7 +97,7 @@ const instanceConsole = (shown: ShownInstance, { plural } = shown): Operation =>
     }),
     responses: {
       101: socket(
-        'binary frames are what is typed and what is to be shown; a text frame `{"type": "resize", "cols", "rows"}` changes the size. The close code says why it ended: 1000 with the command’s exit code, 1001 the platform stops, 1003 a text frame is not understood, 1008 the token or the permission has ended, 1011 the host or its engine failed. Browsers send the token as the subprotocol `bearer.<token>`',
+        'binary frames carry what is typed and what is shown; a text frame `{"type": "resize", "cols", "rows"}` changes the size. The close code says why it ended: 1000 with the command’s exit code, 1001 the platform is stopping, 1003 a text frame was not understood, 1008 the token or the permission has ended, 1011 the host or its engine failed. Browsers send the token as the subprotocol `bearer.<token>`',
       ),
     },
     handle: async ({ caller, params, query, http: { request, response } }) => {

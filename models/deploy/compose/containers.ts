@@ -96,7 +96,7 @@ function environmentOf({ keys, fault }: Reading): Record<string, string> {
   for (const [index, [name, content]] of given.entries()) {
     if (content === null) fault(['environment', Array.isArray(value) ? index : name], `${name} has no value`)
     else if (!/^[A-Za-z_][\w.-]*$/.test(name))
-      fault(['environment', Array.isArray(value) ? index : name], 'is no name of a variable')
+      fault(['environment', Array.isArray(value) ? index : name], 'is not the name of a variable')
     else env[name] = String(content)
   }
   return env
@@ -200,7 +200,7 @@ function tmpfsOf({ keys, fault }: Reading): PlannedContainer['tmpfs'] {
   const shared = keys['shm_size'] as string | number | undefined
   if (shared === undefined) return folders
   const size_mib = mebibytesOf(shared)
-  if (size_mib === null) fault('shm_size', 'is no size')
+  if (size_mib === null) fault('shm_size', 'is not a size')
   return [...folders, { mount_path: '/dev/shm', size_mib }]
 }
 
@@ -248,7 +248,7 @@ function healthCheckOf({ keys, fault }: Reading): HealthCheck | 'none' | null {
   const seconds = (key: 'interval' | 'timeout' | 'start_period', otherwise: number): number => {
     const given = value[key]
     const read = given === undefined ? otherwise : secondsOf(given)
-    if (read === null) fault(['healthcheck', key], 'is no duration, such as 1m30s')
+    if (read === null) fault(['healthcheck', key], 'is not a duration, such as 1m30s')
     return read ?? otherwise
   }
   if (kind !== 'CMD' && kind !== 'CMD-SHELL')

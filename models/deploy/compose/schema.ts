@@ -76,7 +76,7 @@ function faultOf({ instancePath, keyword, params, message }: ErrorObject): Fault
   const path = pathOf(instancePath)
   if (keyword === 'additionalProperties') {
     const { additionalProperty } = params as { additionalProperty: string }
-    return { path: [...path, additionalProperty], message: 'is no key of the compose specification' }
+    return { path: [...path, additionalProperty], message: 'is not a key of the compose specification' }
   }
-  return { path, message: message ?? 'is not as the compose specification says' }
+  return { path, message: message ?? 'does not follow the compose specification' }
 }

@@ -38,7 +38,7 @@ function replace(text: string, lookup: Lookup): string {
 }
 
 function bare(name: string, rest: string, lookup: Lookup): string {
-  if (rest) throw new BadVariable(`has a variable that is none: \${${name}${rest}}`)
+  if (rest) throw new BadVariable(`has an invalid variable: \${${name}${rest}}`)
   return valueOf(name, lookup)
 }
 
