@@ -32,7 +32,7 @@ const toView = (user: UserDocument): z.output<typeof UserView> => ({
 })
 
 const FullName = PlainText.max(200)
-const Roles = z.array(Name).max(50)
+const Roles = z.array(Name.describe('The name of a role')).max(50)
 const WithToken = z.strictObject({ token: z.string().min(1).max(255), password: NewPassword })
 const mailed = anybody('the mailed token is the credential')
 
