@@ -21,8 +21,7 @@ import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useImagePolicy } from '../models/compute/images.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
-import { useLines } from '../models/operation-lines.ts'
-import { onAccepted } from '../models/operations.ts'
+import { onStartable, useLines } from '../models/operation-lines.ts'
 import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
@@ -68,7 +67,7 @@ useImagePolicy(
 const temporal = temporalClient(settings)
 
 useLines(settings.KEELSON_OPERATIONS_AT_ONCE)
-onAccepted(makeStarter(temporal, log))
+onStartable(makeStarter(temporal, log))
 onRunAccepted(makeRunStarter(temporal, log))
 tellHostsOfLoadBalancers(log)
 

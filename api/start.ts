@@ -3,7 +3,6 @@ import { runWorkflowId } from '../lib/operation-workflows.ts'
 import type { Logger } from '../lib/log.ts'
 import { type AiRunDocument, markRunsDispatched } from '../models/ai/runs.ts'
 import { markDispatched } from '../models/operation-dispatch.ts'
-import { waitsInLine } from '../models/operation-lines.ts'
 import type { OperationDocument } from '../models/operations.ts'
 import { startOperation, startRun } from '../workflows/starters.ts'
 
@@ -16,11 +15,7 @@ const markEveryMs = 200
 /** Starts accepted operations. */
 export const makeStarter = (client: Client, log: Logger): ((operation: OperationDocument) => void) =>
   starting(
-    async (operation: OperationDocument) => {
-      if (await waitsInLine(operation)) return false
-      await startOperation(client, operation)
-      return true
-    },
+    (operation: OperationDocument) => startOperation(client, operation),
     markDispatched,
     ({ workflow_id }) => workflow_id,
     log,
@@ -29,18 +24,14 @@ export const makeStarter = (client: Client, log: Logger): ((operation: Operation
 /** Starts accepted runs of AI workflows. */
 export const makeRunStarter = (client: Client, log: Logger): ((run: AiRunDocument) => void) =>
   starting(
-    async (run: AiRunDocument) => {
-      await startRun(client, run)
-      return true
-    },
+    (run: AiRunDocument) => startRun(client, run),
     markRunsDispatched,
     ({ _id }) => runWorkflowId(_id),
     log,
   )
 
 function starting<T extends { _id: string }>(
-  /** Returns whether it is started. */
-  start: (thing: T) => Promise<boolean>,
+  start: (thing: T) => Promise<unknown>,
   markStarted: (ids: string[]) => Promise<void>,
   workflowOf: (thing: T) => string,
   log: Logger,
@@ -56,7 +47,7 @@ function starting<T extends { _id: string }>(
       if (started.push(thing._id) === 1) setTimeout(mark, markEveryMs)
     }
     start(thing)
-      .then((isStarted) => isStarted && noteStarted())
+      .then(noteStarted)
       .catch((error: unknown) =>
         log.warn({ err: error, workflow_id: workflowOf(thing) }, 'not started; the dispatcher will'),
       )

@@ -1,4 +1,4 @@
-import { Operation, type OperationDocument } from './operations.ts'
+import { onAccepted, Operation, type OperationDocument } from './operations.ts'
 import { everyTenant } from './tenant-scope.ts'
 
 // A line: the operations of one tenant, of one verb on one kind of instance. A few of a line are under way, and the others
@@ -45,6 +45,17 @@ export async function waitsInLine(operation: OperationDocument): Promise<boolean
   )
   return modifiedCount > 0
 }
+
+/** `start` is called after the commit of each operation that does not wait. The dispatcher starts one whose line cannot be read. */
+export const onStartable = (start: (operation: OperationDocument) => void): void =>
+  onAccepted((operation) => {
+    waitsInLine(operation).then(
+      (waits) => {
+        if (!waits) start(operation)
+      },
+      () => {},
+    )
+  })
 
 /**
  * Takes the oldest operation that waits in the line of `ended`, which makes room: it is to be started now. Null if none

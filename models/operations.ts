@@ -107,7 +107,7 @@ schema.index(
 
 export const Operation = mongoose.model<OperationDocument>('Operation', schema)
 
-/** Starts accepted operations. The api and worker roles set it. */
+/** Starts accepted operations. The api sets it. */
 let dispatch: (operation: OperationDocument) => void = () => {}
 export const onAccepted = (start: (operation: OperationDocument) => void): void => {
   dispatch = start
