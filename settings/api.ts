@@ -64,7 +64,7 @@ export const api = z.object({
     .transform((text) => text.split(',').map((kind) => kind.trim()))
     .pipe(z.array(z.enum(['vm', 'container'])).min(1))
     .describe(
-      'What the machines of new deploy servers may be, the preferred first, comma separated; a new one gets the first that a host may run; without it, `vm,container`',
+      'The kinds of machines for new deploy servers, comma separated, the preferred first; a new machine gets the first kind that a host may run; without it, `vm,container`',
     ),
   ...builds,
   ...databases,

@@ -65,7 +65,7 @@ export const modelGateway = z.object({
     .int()
     .positive()
     .default(100)
-    .describe('Calls of one connector that may be under way at once, on each replica of the model gateway'),
+    .describe('Calls of one connector that may be in progress at once, on each replica of the model gateway'),
   KEELSON_MODELS_BODY_MIB: z.coerce
     .number()
     .positive()
@@ -88,6 +88,6 @@ export const modelGateway = z.object({
     .string()
     .optional()
     .describe(
-      'The operator’s own prices of models (JSON), which stand above those that come with the platform: docs/model-gateway.md',
+      'The operator’s own prices of models (JSON), which take precedence over those that come with the platform: docs/model-gateway.md',
     ),
 })

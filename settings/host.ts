@@ -57,7 +57,7 @@ export const host = z.object({
   KEELSON_RESERVED_PORTS: commaSeparated
     .pipe(z.array(z.string().regex(/^\d+(-\d+)?$/)))
     .describe(
-      'Ports of that range which no instance gets, as `27017` or `27000-27100`, comma separated; the platform’s own are reserved without it',
+      'Ports of that range which no instance gets, such as `27017` or `27000-27100`, comma separated; the platform’s own are reserved without it',
     ),
   KEELSON_HOST_CPU_CORES: z.coerce
     .number()
@@ -151,14 +151,14 @@ export const host = z.object({
   KEELSON_CONTAINER_POOL: z
     .cidrv4()
     .default('10.64.0.0/10')
-    .describe('Where the host’s own network for containers takes its addresses: a free /22'),
+    .describe('The range from which the host’s own network for containers takes a free /22'),
   KEELSON_CONTAINER_IO_MIB: z.coerce
     .number()
     .int()
     .nonnegative()
     .default(256)
     .describe(
-      'What each container may read, and write, in MiB a second on the disk with the engine’s files, and each machine and each of its disks on theirs; 0: unlimited',
+      'How much each container may read, and may write, in MiB a second on the disk with the engine’s files; the same for each machine and each of its disks. 0: unlimited',
     ),
   KEELSON_CONTAINER_IOPS: z.coerce
     .number()
@@ -176,7 +176,7 @@ export const host = z.object({
     .nonnegative()
     .default(5)
     .describe(
-      'Space that images leave free on the disk with the engine’s files, and on that with the machines’: below it, unused ones go, the longest unused first, and no others come',
+      'Free space that images leave, in GiB, on the disk with the engine’s files and on the one with the machines’. With less, the host removes unused images, the longest unused first, and pulls none',
     ),
   KEELSON_IMAGES_UNUSED_DAYS: z.coerce
     .number()
@@ -200,7 +200,7 @@ export const host = z.object({
     .positive()
     .default(60)
     .describe(
-      'Seconds after which the host archives what databases with point-in-time recovery have written: so much can be lost with a machine',
+      'How often, in seconds, the host archives what databases with point-in-time recovery have written; what was written since can be lost with a machine',
     ),
   KEELSON_PAUSE_IMAGE: z
     .string()

@@ -75,7 +75,7 @@ export const storeRoom = {
     .nonnegative()
     .default(5)
     .describe(
-      'Space that stays free on MongoDB’s disk: below it, output, artifacts and backups in GridFS are refused, answers of models are not kept, and everything else goes on; below it or 5 % of the disk, if that is less, no new work is accepted; 0: no such limits',
+      'Free space to keep on MongoDB’s disk, in GiB. With less, output, artifacts and backups in GridFS are refused, and models’ answers are not kept. With less than 5 % of the disk as well, no new work is accepted. 0: no such limits',
     ),
 }
 
@@ -89,7 +89,7 @@ export const temporal = {
     .enum(['true', 'false'])
     .optional()
     .describe(
-      'Whether Temporal is reached by TLS; without it, only if one of the following settings is given',
+      'Whether to connect to Temporal with TLS; without it, only if one of the following settings is given',
     ),
   KEELSON_TEMPORAL_TLS_CA_FILE: z
     .string()
@@ -104,7 +104,7 @@ export const temporal = {
     .optional()
     .describe('The client certificate for Temporal (PEM), with KEELSON_TEMPORAL_TLS_KEY_FILE'),
   KEELSON_TEMPORAL_TLS_KEY_FILE: z.string().optional().describe('Its private key (PEM)'),
-  KEELSON_TEMPORAL_API_KEY: z.string().optional().describe('The API key for Temporal, as a hosted one has'),
+  KEELSON_TEMPORAL_API_KEY: z.string().optional().describe('The API key for a hosted Temporal'),
   ...namespace,
   KEELSON_CODEC_KEY_FILE: z
     .string()
@@ -117,12 +117,12 @@ export const appsDomain = z
   .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/)
   .default('localhost')
   .describe(
-    'The domain of deploy servers’ applications, which leads to their load balancers: every name below it',
+    'The domain of deploy servers’ applications; every name below it must lead to their load balancers',
   )
 
 export const outbound = {
   KEELSON_OUTBOUND_ALLOWED: commaSeparated.describe(
-    'Private targets that tenants’ webhooks, backups, connectors, tools and workflows may have, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
+    'Private targets that tenants’ webhooks, backups, connectors, tools and workflows may reach, as the exact `host:port` of their URLs, comma separated; without it, only public addresses',
   ),
 }
 
@@ -130,7 +130,7 @@ const providerUrl = (title: string, fallback: string) =>
   z
     .url({ protocol: /^https?$/ })
     .default(fallback)
-    .describe(`Where ${title} is, for tenants’ connectors`)
+    .describe(`The URL of ${title}, for tenants’ connectors`)
 const clientId = (title: string) =>
   z
     .string()
@@ -151,7 +151,7 @@ export const providers = {
   KEELSON_GITEA_URL: z
     .url({ protocol: /^https?$/ })
     .optional()
-    .describe('Where Gitea is, for tenants’ connectors; without it each tenant says where its own is'),
+    .describe('The URL of Gitea, for tenants’ connectors; without it, each tenant gives its own'),
   KEELSON_GITEA_CLIENT_ID: clientId('Gitea'),
   KEELSON_GITEA_CLIENT_SECRET: clientSecret('Gitea'),
   KEELSON_ANTHROPIC_URL: providerUrl('Anthropic’s API', 'https://api.anthropic.com/v1'),
@@ -185,7 +185,7 @@ export const modelGatewayUrl = {
 
 export const privateRegistries = {
   KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
-    'Registries at private addresses from which they may come, or with names that lead there, as the exact `host:port` in the names of images, comma separated; without it, none',
+    'Registries at private addresses, or with names that lead there, from which tenants’ images may come, as the exact `host:port` in the names of images, comma separated; without it, none',
   ),
 }
 
@@ -193,7 +193,9 @@ export const images = {
   KEELSON_IMAGES_ALLOWED: commaSeparated.describe(
     'Registries from which tenants’ images may come, or the beginnings of repositories, such as `docker.io,ghcr.io/team`, comma separated; without it, all public ones',
   ),
-  KEELSON_IMAGES_DENIED: commaSeparated.describe('The same for those from which they may not come'),
+  KEELSON_IMAGES_DENIED: commaSeparated.describe(
+    'Registries from which tenants’ images may not come, in the same form',
+  ),
   ...privateRegistries,
 }
 
@@ -210,7 +212,7 @@ export const builds = {
     'node:24-slim',
     'The image on which generated Dockerfiles build and run Node',
   ),
-  KEELSON_BUILD_PYTHON_IMAGE: image('python:3.13-slim', 'The same for Python'),
+  KEELSON_BUILD_PYTHON_IMAGE: image('python:3.13-slim', 'The image on which they build and run Python'),
   KEELSON_BUILD_GO_IMAGE: image('golang:1.25-bookworm', 'The image on which they build Go'),
   KEELSON_BUILD_RUN_IMAGE: image('debian:bookworm-slim', 'The image on which they run Go programs'),
   KEELSON_BUILD_COMPOSER_IMAGE: image('composer:2', 'The image from which they take Composer'),
@@ -222,11 +224,13 @@ export const builds = {
   KEELSON_NIXPACKS_IMAGE: imageName
     .optional()
     .describe(
-      'An image with the program `nixpacks`, which then makes the Dockerfiles of artifacts without one; without it, the platform does',
+      'An image with the program `nixpacks`, which then writes the Dockerfile of an artifact that has none; without it, the platform writes it',
     ),
   KEELSON_NIXPACKS_BASE_IMAGE: imageName
     .optional()
-    .describe('The image on which those build and run; without it, the one that Nixpacks names'),
+    .describe(
+      'The image on which Nixpacks’ Dockerfiles build and run; without it, the one that Nixpacks names',
+    ),
 }
 
 const databaseImage = (title: string) =>
@@ -256,6 +260,6 @@ export const lines = {
     .max(10_000)
     .default(16)
     .describe(
-      'Operations of one tenant, of one verb on one kind of instances, that are under way at once; the others wait as `pending`',
+      'How many operations of one tenant, with one verb on one kind of instance, run at once; the others wait as `pending`',
     ),
 }

@@ -33,7 +33,7 @@ export const worker = z.object({
     .max(64)
     .default(4)
     .describe(
-      'Steps of uploaded documents that each worker has under way at once; two of them at most read a document, which may take 1 GiB of memory',
+      'How many steps of uploaded documents each worker runs at once; at most two of these read a document, which may take 1 GiB of memory',
     ),
   KEELSON_OPERATION_DAYS: z.coerce
     .number()
@@ -57,7 +57,7 @@ export const worker = z.object({
     .number()
     .positive()
     .default(10_240)
-    .describe('Most archived output to keep per container, as stored; the oldest goes first'),
+    .describe('The largest archived output of a container, in MiB as stored; the oldest goes first'),
   KEELSON_SMTP_URL: z
     .url()
     .optional()
@@ -115,7 +115,7 @@ export const worker = z.object({
   ),
   KEELSON_TOOLS_IMAGE: image(
     'node:24-slim',
-    'The image of the microVMs in which MCP servers of stdio run, if their tools name none: with `sh`, `env` and what their commands need',
+    'The image of the microVMs in which stdio MCP servers run, if their tools name none; it needs `sh`, `env` and what their commands use',
   ),
   KEELSON_WORKFLOW_BUNDLE: z
     .string()

@@ -13,7 +13,7 @@ export const serverSettings = z.object({
     .string()
     .optional()
     .describe(
-      'Where script/bootstrap keeps its tools, and from then on finds them; `tools` in the state folder',
+      'The folder in which script/bootstrap keeps its tools, which the state folder remembers; `tools` in the state folder',
     ),
   KEELSON_PORT_BASE: port.describe('The first port of a block of 1000 that replaces the default ports'),
   KEELSON_API_HOST: z.string().default('127.0.0.1').describe('The address the API listens on'),
