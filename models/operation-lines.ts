@@ -50,9 +50,7 @@ export async function waitsInLine(operation: OperationDocument): Promise<boolean
 export const onStartable = (start: (operation: OperationDocument) => void): void =>
   onAccepted((operation) => {
     waitsInLine(operation).then(
-      (waits) => {
-        if (!waits) start(operation)
-      },
+      (waits) => waits || start(operation),
       () => {},
     )
   })
