@@ -301,13 +301,16 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
     const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !(await isThere(init)))
     if (isOver && !end) end = await endWithin(endToldWithinMs)
   }
-  watch.abort()
 
   const info = await container.inspect() // a busy engine may report the end late
   const { Running, Restarting, ExitCode, Pid } = info.State
+  const goesOn = Running && !Restarting && info.RestartCount === 0
+  // A restart by the policy clears the exit code, which the wait has.
+  if (!goesOn) end ??= await endWithin(endToldWithinMs)
+  watch.abort()
   // The engine notes the restart policy before it refuses the rest, and may have started what has ended again by then.
   if (Running && refusal && Pid === init) throw refusal
-  if (Running && !Restarting && info.RestartCount === 0) return info
+  if (goesOn) return info
   const code = end?.StatusCode ?? ExitCode
   if (code === 0 && spec.restart_policy !== 'always') return info
   throw await commandFault(docker, info, code)
