@@ -301,19 +301,32 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
     const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !(await isThere(init)))
     if (isOver && !end) end = await endWithin(endToldWithinMs)
   }
+  watch.abort()
 
   const info = await container.inspect() // a busy engine may report the end late
   const { Running, Restarting, ExitCode, Pid } = info.State
-  const goesOn = Running && !Restarting && info.RestartCount === 0
-  // A restart by the policy clears the exit code, which the wait has.
-  if (!goesOn) end ??= await endWithin(endToldWithinMs)
-  watch.abort()
   // The engine notes the restart policy before it refuses the rest, and may have started what has ended again by then.
   if (Running && refusal && Pid === init) throw refusal
-  if (goesOn) return info
-  const code = end?.StatusCode ?? ExitCode
+  if (Running && !Restarting && info.RestartCount === 0) return info
+  const restarted = info.RestartCount > 0 ? await codeOfRestarted(container, info) : null
+  const code = restarted ?? end?.StatusCode ?? ExitCode
   if (code === 0 && spec.restart_policy !== 'always') return info
   throw await commandFault(docker, info, code)
+}
+
+/**
+ * The last exit code of a command that its policy has started again; null if it runs on. A start clears the code, and Docker 20.10
+ * reads a wait's only afterwards, so it may answer 0.
+ */
+async function codeOfRestarted(container: Docker.Container, first: ContainerInspectInfo) {
+  const runs = ({ State }: ContainerInspectInfo): boolean => State.Running && !State.Restarting
+  const deadline = performance.now() + shownWithinMs
+  let info = first
+  while (runs(info) && performance.now() < deadline) {
+    await delay(lookEveryMs)
+    info = await container.inspect()
+  }
+  return runs(info) ? null : info.State.ExitCode
 }
 
 /**
