@@ -304,29 +304,30 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
   watch.abort()
 
   const info = await container.inspect() // a busy engine may report the end late
-  const { Running, Restarting, ExitCode, Pid } = info.State
+  const { Running, ExitCode, Pid } = info.State
   // The engine notes the restart policy before it refuses the rest, and may have started what has ended again by then.
   if (Running && refusal && Pid === init) throw refusal
-  if (Running && !Restarting && info.RestartCount === 0) return info
+  if (runsNow(info) && info.RestartCount === 0) return info
   const restarted = info.RestartCount > 0 ? await codeOfRestarted(container, info) : null
   const code = restarted ?? end?.StatusCode ?? ExitCode
   if (code === 0 && spec.restart_policy !== 'always') return info
   throw await commandFault(docker, info, code)
 }
 
+const runsNow = ({ State }: ContainerInspectInfo): boolean => State.Running && !State.Restarting
+
 /**
  * The last exit code of a command that its policy has started again; null if it runs on. A start clears the code, and Docker 20.10
  * reads a wait's only afterwards, so it may answer 0.
  */
 async function codeOfRestarted(container: Docker.Container, first: ContainerInspectInfo) {
-  const runs = ({ State }: ContainerInspectInfo): boolean => State.Running && !State.Restarting
   const deadline = performance.now() + shownWithinMs
   let info = first
-  while (runs(info) && performance.now() < deadline) {
+  while (runsNow(info) && performance.now() < deadline) {
     await delay(lookEveryMs)
     info = await container.inspect()
   }
-  return runs(info) ? null : info.State.ExitCode
+  return runsNow(info) ? null : info.State.ExitCode
 }
 
 /**
