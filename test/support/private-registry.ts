@@ -41,13 +41,16 @@ export async function openPrivateRegistry(users: Users) {
   })
   const pushed = new Set<string>()
 
+  // The registry reads its users again if their file is newer, and an archive has whole seconds.
+  let changedAt = Date.now()
   async function setUsers(these: Users): Promise<void> {
+    changedAt += 1000
     const lines = await Promise.all(
       Object.entries(these).map(async ([user, password]) => `${user}:${await bcrypt.hash(password, 4)}\n`),
     )
     const entries = [
       { name: `${folder}/config.yml`.slice(1), content: settings },
-      { name: `${folder}/htpasswd`.slice(1), content: lines.join(''), mtime: new Date() },
+      { name: `${folder}/htpasswd`.slice(1), content: lines.join(''), mtime: new Date(changedAt) },
     ]
     await container.putArchive(await tarOf(entries), { path: '/' })
   }
