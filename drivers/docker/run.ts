@@ -1,5 +1,4 @@
 import type { IoLimits } from '../linux/block-devices.ts'
-import { stat } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import type Docker from 'dockerode'
 import type { ContainerInspectInfo } from 'dockerode'
@@ -9,6 +8,7 @@ import { commandBegun } from './begun.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
 import { holdLayer, letGoLayer } from './layer-quota.ts'
+import { isAlive, ownTime } from './own-time.ts'
 import { boundPorts } from './port-bindings.ts'
 import { clashingPort } from './ports.ts'
 import {
@@ -37,10 +37,13 @@ import { CommandFailed, EngineRefused, PortInUse } from '../errors.ts'
 import { type HostPorts, portsMatch } from '../system/host-ports.ts'
 
 /**
- * A command that ends within this time has ended "at once"; each good start waits this long. The engine notices an end
- * within 10 ms and delays its answers until it has handled it (measured: 15 of 15 at 10 ms).
+ * A command that ends within this time of its own has ended "at once"; each good start waits this long. The engine notices an
+ * end within 10 ms and delays its answers until it has handled it (measured: 15 of 15 at 10 ms).
  */
 const endsAtOnceMs = 50
+const watchEveryMs = 10
+// Only a command on a host that is hardly able to work needs longer.
+const watchedAtMostMs = 10_000
 // How long the engine takes to change a container's limits: the last part of the wait.
 const updateMs = 20
 // How late a busy engine may tell of an end: with 24 at once and other work on two cores, more than 10 s.
@@ -96,7 +99,7 @@ export async function runContainer(
     const there = order.spec.network ? await running(docker, order) : null
     if (there && isUp(there, order)) return there
     let pause: ContainerInspectInfo | null = null
-    let container: ContainerInspectInfo | null = null
+    let container: Present | null = null
     try {
       if (order.spec.network && !(there && !isJoined(there))) {
         pause = await presentPause(docker, hostPorts.address, order, () =>
@@ -105,15 +108,16 @@ export async function runContainer(
         await order.onNetwork(await startPause(docker, pause))
       }
       container = await present(docker, hostPorts, { ...order, pause }, avoid)
-      if (isUp(container, order) || isDoneJob(container, order)) return container
+      const { id, info } = container
+      if (info && (isUp(info, order) || isDoneJob(info, order))) return info
       await start(docker, container, order)
-      return await watched(docker, container.Id, order)
+      return await watched(docker, id, order)
     } catch (error) {
       if (container) await withdraw(docker, container, order)
       if (pause) await withdrawPause(docker, pause, order)
       const port = clashingPort(error)
       if (port === undefined) throw error
-      const kept = pause ?? container
+      const kept = pause ?? container?.info
       if ((kept && hasRun(kept)) || order.spec.ports.some(({ host_port }) => host_port === port)) {
         throw new PortInUse(port, error)
       }
@@ -140,13 +144,19 @@ const lostGraceSec = 1
 /** An order with the pause container to join. */
 type Joining = Order & { pause: ContainerInspectInfo | null }
 
+/** A container of the engine. `info` is null if this call has just made it: it is as it was ordered. */
+interface Present {
+  id: string
+  info: ContainerInspectInfo | null
+}
+
 /** Returns the existing container if it matches the order, else makes a new one. */
 async function present(
   docker: Docker,
   hostPorts: HostPorts,
   order: Joining,
   avoid: ReadonlySet<string>,
-): Promise<ContainerInspectInfo> {
+): Promise<Present> {
   const { spec, configVars, pause } = order
   // Asked while the engine tells of the container: each answer takes it some milliseconds. Not needed if that runs.
   const needed = Promise.all([localImage(docker, spec.image, spec.image_digest), networkOf(order)])
@@ -154,7 +164,7 @@ async function present(
   let there = await lookAt(docker, order.hostId, spec.id)
   if (there?.State.Running) {
     there = await running(docker, order)
-    if (there) return there
+    if (there) return toPresent(there)
     there = await lookAt(docker, order.hostId, spec.id)
   }
 
@@ -163,13 +173,15 @@ async function present(
     const placed = pause
       ? joins(there, pause)
       : !isJoined(there) && portsMatch(spec.ports, boundPorts(there.HostConfig.PortBindings ?? {}))
-    if (placed && there.Config.Labels[labels.spec] === specHash(spec, configVars, image.digest)) return there
+    if (placed && there.Config.Labels[labels.spec] === specHash(spec, configVars, image.digest))
+      return toPresent(there)
     await order.beforeRemoval(spec.id)
     await docker.getContainer(there.Id).remove({ force: true, v: true })
   }
-  const { Id } = await create(docker, hostPorts, { ...order, image, mode: network }, avoid)
-  return docker.getContainer(Id).inspect()
+  return create(docker, hostPorts, { ...order, image, mode: network }, avoid)
 }
+
+const toPresent = (info: ContainerInspectInfo): Present => ({ id: info.Id, info })
 
 /** The network mode of an order's container. Makes its host's network if that is missing. */
 const networkOf = async ({ pause, spec, network }: Joining): Promise<string | null> =>
@@ -180,15 +192,15 @@ async function create(
   hostPorts: HostPorts,
   order: Joining & { image: LocalImage; mode: string | null },
   avoid: ReadonlySet<string>,
-): Promise<{ Id: string }> {
+): Promise<Present> {
   const { pause, mode: network } = order
   const ports = pause ? [] : await hostPorts.place(order.spec.id, order.spec.ports, avoid)
   const options = createOptions({ ...order, ports, joined: pause !== null, network }, hostPorts.address)
   try {
     const { id } = await docker.createContainer(options)
-    return { Id: id }
+    return { id, info: null }
   } catch (error) {
-    if (statusOf(error) === 409) return madeByAnother(docker, order, error)
+    if (statusOf(error) === 409) return toPresent(await madeByAnother(docker, order, error))
     if (order.quotas && refusesQuotas(error))
       return create(docker, hostPorts, { ...order, quotas: false }, avoid)
     if (/no command specified/i.test(wordsOf(error))) {
@@ -240,9 +252,9 @@ const ranMs = ({ State }: ContainerInspectInfo): number =>
 const hasEnded =
   /no such process|stopped (process|container)|has stopped|not running|process (has )?already (finished|exited)/i
 
-async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec }: Order): Promise<void> {
-  const container = docker.getContainer(info.Id)
-  if (hasRun(info) && !info.State.Running) {
+async function start(docker: Docker, { id, info }: Present, { hostId, spec }: Order): Promise<void> {
+  const container = docker.getContainer(id)
+  if (info && hasRun(info) && !info.State.Running) {
     await container.update(startLimits(spec))
     await letGoLayer(info)
   }
@@ -250,7 +262,7 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
     try {
       await unless([304], container.start())
     } finally {
-      await holdLayer(info, spec.disk_gib ?? null)
+      if (info) await holdLayer(info, spec.disk_gib ?? null)
     }
   } catch (error) {
     const status = statusOf(error)
@@ -263,45 +275,54 @@ async function start(docker: Docker, info: ContainerInspectInfo, { hostId, spec 
   }
 }
 
-/** Whether the process is there. Not so either if /proc does not show the engine's processes. */
-const isThere = (pid: number): Promise<boolean> =>
-  stat(`/proc/${pid}`).then(
-    () => true,
-    () => false,
-  )
-
 /**
  * Watches the first moments of a container's command, and sets its restart policy if it survives them. Set earlier, the
  * policy would make the engine restart a broken command repeatedly. Throws CommandFailed with the last output.
  */
 async function watched(docker: Docker, engineId: string, { spec }: Order): Promise<ContainerInspectInfo> {
   const container = docker.getContainer(engineId)
-  const init = (await container.inspect()).State.Pid
+  const started = await container.inspect()
+  const init = started.State.Pid
+  const limits = { ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) }
   const watch = new AbortController()
   const { signal } = watch
   const ended = container.wait({ condition: 'not-running', abortSignal: signal }).catch(() => undefined)
   const over = new AbortController()
   void ended.then(() => over.abort())
-  await commandBegun(init, over.signal)
-  const watchedUntil = performance.now() + endsAtOnceMs
   const endWithin = (ms: number): Promise<{ StatusCode: number } | undefined> =>
     Promise.race([ended, delay(ms, undefined, { signal }).catch(() => undefined)])
 
   let refusal: Error | null = null
-  let end = await endWithin(endsAtOnceMs - updateMs)
-  if (!end) {
-    // The update is part of the wait. It fails if the container has just ended.
-    const limits = { ...sizeLimits(spec), ...restartPolicy(spec.restart_policy) }
-    refusal = await container.update(limits).then(
-      () => null,
-      (error: Error) => error,
-    )
-    end = await endWithin(Math.max(0, watchedUntil - performance.now()))
-    // The engine could not change what has ended, and a busy one tells of the end late.
-    const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !(await isThere(init)))
-    if (isOver && !end) end = await endWithin(endToldWithinMs)
+  let end: { StatusCode: number } | undefined
+  try {
+    await commandBegun(init, over.signal)
+    const own = ownTime(init)
+    const deadline = performance.now() + watchedAtMostMs
+    const endBefore = async (ms: number) => {
+      for (let left = ms - own(); left > 0 && performance.now() < deadline; left = ms - own()) {
+        const told = await endWithin(Math.min(Math.max(left, 2), watchEveryMs))
+        if (told) return told
+      }
+      return undefined
+    }
+    end = await endBefore(endsAtOnceMs - updateMs)
+    if (!end) {
+      // The update is part of the wait. It fails if the container has just ended.
+      refusal = await container.update(limits).then(
+        () => null,
+        (error: Error) => error,
+      )
+      end = await endBefore(endsAtOnceMs)
+      // The engine could not change what has ended, and a busy one tells of the end late.
+      const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !isAlive(init))
+      if (isOver && !end) end = await endWithin(endToldWithinMs)
+    }
+  } finally {
+    watch.abort()
   }
-  watch.abort()
+  // It runs as it was started, with its own limits: the engine need not be asked again.
+  if (!end && !refusal && isAlive(init))
+    return { ...started, HostConfig: { ...started.HostConfig, ...limits } }
 
   const info = await container.inspect() // a busy engine may report the end late
   const { Running, ExitCode, Pid } = info.State
@@ -334,14 +355,14 @@ async function codeOfRestarted(container: Docker.Container, first: ContainerInsp
  * Cleans up after a failure. Removes a container that this operation made or that never ran. Stops one of an earlier
  * operation, because it holds the tenant's files.
  */
-async function withdraw(docker: Docker, info: ContainerInspectInfo, order: Order): Promise<void> {
-  const container = docker.getContainer(info.Id)
-  if (info.Config.Labels[labels.operation] === order.operationId || !hasRun(info)) {
-    await stopForGood(docker, info.Id, 0)
+async function withdraw(docker: Docker, { id, info }: Present, order: Order): Promise<void> {
+  const container = docker.getContainer(id)
+  if (!info || info.Config.Labels[labels.operation] === order.operationId || !hasRun(info)) {
+    await stopForGood(docker, id, 0)
     await order.beforeRemoval(order.spec.id)
     await unless([404, 409], container.remove({ force: true, v: true })) // 409: already being removed
   } else {
-    await stopForGood(docker, info.Id, 0)
+    await stopForGood(docker, id, 0)
   }
 }
 
