@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { processStat } from '../system/process-stat.ts'
 
 /** Further processes of a command are not looked at. */
 const mostProcesses = 32
@@ -27,34 +28,21 @@ export function ownTime(init: number): () => number {
 function lookAt(init: number): { waits: boolean; cpuMs: number } {
   let waits = false
   let cpuNs = 0
-  const pids = [String(init)]
+  const pids = [init]
   for (const pid of pids) {
-    const state = stateOf(pid)
-    const times = textOf(`/proc/${pid}/schedstat`)
-    if (state === null || times === null) continue
-    waits ||= state === 'R' || state === 'D'
+    const stat = processStat(pid)
+    const times = textOf(`/proc/${pid}/schedstat`) // finer than the hundredths of a second in stat
+    if (stat === null || times === null) continue
+    waits ||= stat.state === 'R' || stat.state === 'D'
     cpuNs += Number.parseInt(times)
     const children = textOf(`/proc/${pid}/task/${pid}/children`) ?? ''
-    pids.push(
-      ...children
-        .split(' ')
-        .filter(Boolean)
-        .slice(0, mostProcesses - pids.length),
-    )
+    const all = children.split(' ').filter(Boolean).map(Number)
+    pids.push(...all.slice(0, mostProcesses - pids.length))
   }
   return { waits, cpuMs: cpuNs / 1e6 }
 }
 
-/** Whether a process is there and has not ended. False if /proc does not show the engine's processes, too. */
-export const isAlive = (pid: number): boolean => !['Z', 'X', null].includes(stateOf(String(pid)))
-
-/** One letter, as proc(5) has them. The name before it may contain anything. */
-function stateOf(pid: string): string | null {
-  const text = textOf(`/proc/${pid}/stat`)
-  return text === null ? null : text.charAt(text.lastIndexOf(')') + 2)
-}
-
-/** Read by blocking calls: the kernel answers from memory, and a thread for each would take ten times as long. */
+/** Synchronous, as processStat is. */
 function textOf(path: string): string | null {
   try {
     return readFileSync(path, 'utf8')

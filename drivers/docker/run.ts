@@ -8,7 +8,7 @@ import { commandBegun } from './begun.ts'
 import { commandFault } from './faults.ts'
 import { type LocalImage, localImage } from './images.ts'
 import { holdLayer, letGoLayer } from './layer-quota.ts'
-import { isAlive, ownTime } from './own-time.ts'
+import { ownTime } from './own-time.ts'
 import { boundPorts } from './port-bindings.ts'
 import { clashingPort } from './ports.ts'
 import {
@@ -35,6 +35,7 @@ import {
 } from './pause.ts'
 import { CommandFailed, EngineRefused, PortInUse } from '../errors.ts'
 import { type HostPorts, portsMatch } from '../system/host-ports.ts'
+import { livingProcess } from '../system/programs.ts'
 
 /**
  * A command that ends within this time of its own has ended "at once"; each good start waits this long. The engine notices an
@@ -300,7 +301,7 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
     const deadline = performance.now() + watchedAtMostMs
     const endBefore = async (ms: number) => {
       for (let left = ms - own(); left > 0 && performance.now() < deadline; left = ms - own()) {
-        const told = await endWithin(Math.min(Math.max(left, 2), watchEveryMs))
+        const told = await endWithin(Math.min(left, watchEveryMs))
         if (told) return told
       }
       return undefined
@@ -314,14 +315,14 @@ async function watched(docker: Docker, engineId: string, { spec }: Order): Promi
       )
       end = await endBefore(endsAtOnceMs)
       // The engine could not change what has ended, and a busy one tells of the end late.
-      const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !isAlive(init))
+      const isOver = refusal && (hasEnded.test(wordsOf(refusal)) || !(await livingProcess(init)))
       if (isOver && !end) end = await endWithin(endToldWithinMs)
     }
   } finally {
     watch.abort()
   }
   // It runs as it was started, with its own limits: the engine need not be asked again.
-  if (!end && !refusal && isAlive(init))
+  if (!end && !refusal && (await livingProcess(init)))
     return { ...started, HostConfig: { ...started.HostConfig, ...limits } }
 
   const info = await container.inspect() // a busy engine may report the end late

@@ -14,10 +14,11 @@ import { LogWriter } from './logs.ts'
 import { hasMemory, type PromisedRoom } from './memory.ts'
 import type { CommandStatus } from './messages.ts'
 import { makeMachinePlaces, type MachinePlace } from './places.ts'
-import { cpuMsOf, findQemu } from './processes.ts'
+import { findQemu } from './processes.ts'
 import { healthOf, type MachineRecord, readRecord, writeRecord } from './records.ts'
 import { nullIfMissing } from '../system/files.ts'
 import type { HostPorts } from '../system/host-ports.ts'
+import { processStat } from '../system/process-stat.ts'
 import type { ServeOn } from '../qcow2/transfers.ts'
 
 export interface QemuSettings {
@@ -243,7 +244,7 @@ export class MachineHost implements PromisedRoom {
 
   async cpuMs(id: string): Promise<number> {
     const pid = await findQemu(this.placeOf(id))
-    return pid === null ? 0 : ((await cpuMsOf(pid)) ?? 0)
+    return pid === null ? 0 : (processStat(pid)?.cpuMs ?? 0)
   }
 
   /** The log file being written, by engine id. */

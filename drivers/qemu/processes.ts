@@ -13,7 +13,7 @@ import {
 import { confine, giveFile, type Handle } from '../system/confinement.ts'
 import { qemu } from './boot.ts'
 import type { MachinePlace } from './places.ts'
-import type { Counters, Launched } from './records.ts'
+import type { Launched } from './records.ts'
 import { kernelMib, nameOf } from './arguments.ts'
 
 // One QEMU per running machine. It outlives the worker and is identified by its name, which contains a path of the machine.
@@ -123,14 +123,4 @@ export async function forgetProcess(place: MachinePlace, mark: string): Promise<
   await endQemu(place)
   for (const group of [place.id, portsGroup(place.id)]) await removeGroups(mark, group)
   await rm(place.run, { recursive: true, force: true })
-}
-
-// The kernel's clock tick in /proc, the same on all architectures that Node supports.
-const tickMs = 10
-
-export async function cpuMsOf(pid: number): Promise<Counters['cpu_ms'] | null> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => null)
-  if (stat === null) return null
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return (Number(fields[11]) + Number(fields[12])) * tickMs
 }

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { processStat } from './process-stat.ts'
 import { EngineUnavailable, HostDiskFull, HostNotEquipped } from '../errors.ts'
 import { Launcher, type Request } from './launcher.ts'
 
@@ -89,11 +90,8 @@ export interface Process {
 /** The process, if it is alive. A zombie counts as ended. */
 export async function livingProcess(pid: number): Promise<Process | null> {
   try {
-    const [stat, cmdline] = await Promise.all([
-      readFile(`/proc/${pid}/stat`, 'utf8'),
-      readFile(`/proc/${pid}/cmdline`, 'utf8'),
-    ])
-    const state = stat.slice(stat.lastIndexOf(')') + 2)[0]
+    const cmdline = await readFile(`/proc/${pid}/cmdline`, 'utf8')
+    const { state = 'X' } = processStat(pid) ?? {}
     return state === 'Z' || state === 'X' ? null : { pid, args: argumentsIn(cmdline) }
   } catch {
     return null

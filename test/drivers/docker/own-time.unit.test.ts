@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, expect, test } from '@jest/globals'
-import { isAlive, ownTime } from '../../../drivers/docker/own-time.ts'
+import { ownTime } from '../../../drivers/docker/own-time.ts'
 import { eventually } from '../../support/eventually.ts'
 
 // A shell stands for a container's init.
@@ -64,11 +64,4 @@ test('all time counts where the processes cannot be seen', async () => {
   const own = ownTime(0)
   await delay(20)
   expect(own()).toBeGreaterThan(10)
-})
-
-test('a process that has ended is not alive, though nobody has reaped it', async () => {
-  const init = bash('sleep 1 & exec sleep 60')
-  const child = await childOf(init)
-  await hasState(child, 'Z')
-  expect([init, child, 0].map(isAlive)).toEqual([true, false, false])
 })

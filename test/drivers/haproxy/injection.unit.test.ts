@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
 import { LoadBalancerHost } from '../../../drivers/haproxy/host.ts'
 import type { LoadBalancerSpec, RouteSpec } from '../../../drivers/load-balancers.ts'
-import { cpuMsOf } from '../../../drivers/qemu/processes.ts'
+import { processStat } from '../../../drivers/system/process-stat.ts'
 import { processesWith, run } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
 import {
@@ -196,7 +196,7 @@ const linesOf = async (id: string): Promise<string[]> =>
 /** The processor time that its HAProxy has used. */
 async function usedMs(id: string): Promise<number> {
   let used = 0
-  for (const { pid } of await processesWith(placeOf(id).config)) used += (await cpuMsOf(pid)) ?? 0
+  for (const { pid } of await processesWith(placeOf(id).config)) used += processStat(pid)?.cpuMs ?? 0
   return used
 }
 

@@ -1,8 +1,10 @@
+import { spawn } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from '@jest/globals'
 import { EngineUnavailable, HostNotEquipped } from '../../../drivers/errors.ts'
 import { livingProcess, processesWith, run, stderrOf, useLauncher } from '../../../drivers/system/programs.ts'
+import { processStat } from '../../../drivers/system/process-stat.ts'
 import { eventually } from '../../support/eventually.ts'
 
 // Programs are started by the launcher, or by this process where there is none: both do the same.
@@ -117,3 +119,17 @@ async function launchersOf(parent: number): Promise<number[]> {
   )
   return found.flatMap(({ pid }, i) => (parents[i] === parent ? [pid] : []))
 }
+
+test('a process that has ended is not alive, though its parent has not asked for it', async () => {
+  const parent = spawn('bash', ['-c', 'sleep 1 & exec sleep 60'], { stdio: 'ignore' })
+  const { pid = 0 } = parent
+  try {
+    const children = (): Promise<string> => readFile(`/proc/${pid}/task/${pid}/children`, 'utf8')
+    const child = await eventually(async () => Number.parseInt(await children()) || null)
+    await eventually(() => processStat(child)?.state === 'Z')
+    expect(await livingProcess(child)).toBeNull()
+    expect(await livingProcess(pid)).toMatchObject({ pid })
+  } finally {
+    parent.kill('SIGKILL')
+  }
+})
