@@ -20,6 +20,12 @@ export async function hear(hostId: string, { engine_silent_ms }: SignOfLife): Pr
   )
 }
 
+/** When the last sign of life of any host came, in milliseconds; 0 if none ever did. */
+export async function lastHeardAt(): Promise<number> {
+  const last = await Host.findOne({}, { last_heard_at: 1 }).sort({ last_heard_at: -1 }).lean()
+  return last?.last_heard_at?.getTime() ?? 0
+}
+
 /**
  * Marks silent hosts, and the instances that run on them, as unreachable. A host's next sign of life reverts this for
  * the host, and its next report for its instances (observe-instances.ts). Returns the names of the newly marked hosts.

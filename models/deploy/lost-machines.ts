@@ -16,6 +16,12 @@ import { withVolumesOn } from './storages.ts'
 const againAfterMs = 60_000
 
 /**
+ * For how long a host is unreachable before its machines are replaced. That destroys their disks, and a host that is slow
+ * or restarts its program may well give no sign of life for the 30 s before.
+ */
+const givenUpAfterMs = 30_000
+
+/**
  * Replaces the machines of deploy servers on hosts that do not answer, by operations of the platform. A worker with
  * volumes stays, because only its host has them: its other applications move. Called again and again; a deploy server
  * with an open operation is left to the next call.
@@ -26,7 +32,7 @@ export async function rescueDeployServers(now = Date.now()): Promise<void> {
   const known = { nodes: { $elemMatch: { lost_at: { $ne: null } } } } // of any: the others have null
   const servers = await DeployServer.find({
     status: 'ready',
-    $or: [{ 'nodes.machine_id': { $in: [...lost] } }, unmade, known],
+    $or: [{ 'nodes.machine_id': { $in: [...lost.keys()] } }, unmade, known],
   })
     .setOptions(everyTenant)
     .lean()
@@ -34,26 +40,27 @@ export async function rescueDeployServers(now = Date.now()): Promise<void> {
     for (const node of server.nodes) await noteReach(server, node, lost, now)
     const isDue = (server.rescued_at?.getTime() ?? 0) < now - againAfterMs
     // The control plane first: workers join it.
-    const gone = server.nodes.filter(({ machine_id }) => machine_id === null || lost.has(machine_id))
+    const gone = server.nodes.filter(
+      ({ machine_id }) => machine_id === null || (lost.get(machine_id) ?? now) < now - givenUpAfterMs,
+    )
     if (server.operation_id === null && isDue) await rescueFirst(server, gone, now)
   }
 }
 
-async function machinesOnLostHosts(): Promise<Set<string>> {
-  const hosts = await Host.find({ unreachable_since: { $ne: null } }, { _id: 1 }).lean()
-  if (hosts.length === 0) return new Set()
-  const machines = await findInstances({
-    managed_by: { $ne: null },
-    host_id: { $in: hosts.map(({ _id }) => _id) },
-  })
-  return new Set(machines.map(({ instance }) => instance._id))
+/** The ids of the machines on unreachable hosts, with the time since when each is, in milliseconds. */
+async function machinesOnLostHosts(): Promise<Map<string, number>> {
+  const hosts = await Host.find({ unreachable_since: { $ne: null } }, { unreachable_since: 1 }).lean()
+  if (hosts.length === 0) return new Map()
+  const since = new Map(hosts.map(({ _id, unreachable_since }) => [_id, unreachable_since?.getTime() ?? 0]))
+  const machines = await findInstances({ managed_by: { $ne: null }, host_id: { $in: [...since.keys()] } })
+  return new Map(machines.map(({ instance: { _id, host_id } }) => [_id, since.get(host_id ?? '') ?? 0]))
 }
 
 /** Records that a machine's host stopped answering, or answers again. */
 async function noteReach(
   { _id, tenant_id }: DeployServerDocument,
   { name, machine_id, lost_at }: DeployNode,
-  lost: Set<string>,
+  lost: ReadonlyMap<string, number>,
   now: number,
 ): Promise<void> {
   const isLost = machine_id !== null && lost.has(machine_id)

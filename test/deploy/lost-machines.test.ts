@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { Deployment } from '../../models/deploy/deployments.ts'
+import { Host } from '../../models/compute/hosts.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
@@ -74,6 +75,41 @@ describeHosts('a deploy server', () => {
     apps = applicationsOf(tenant.owner, server.id)
   })
   afterAll(closeFurther)
+
+  const machines = async () => {
+    const { control_plane, workers, lb_id } = await now()
+    const { endpoints } = await tenant.owner.loadBalancers.get(lb_id)
+    return { nodes: [control_plane, ...workers], endpoints }
+  }
+
+  test('keeps the machine of a host whose program is back within a minute', async () => {
+    const before = await machines()
+    await platform.kill(second.roles.host)
+    await eventually(async () => (await now()).workers[1]?.lost_at)
+    await platform.start(second.roles.host)
+    await eventually(async () => (await now()).workers[1]?.lost_at === null)
+    expect(await machines()).toEqual(before)
+    expect((await activity()).slice(0, 2)).toEqual([
+      'machine_back: The host of w2 answers again',
+      'machine_lost: The host of w2 does not answer',
+    ])
+  })
+
+  testLong(
+    'keeps its machines and load balancer while no host can tell the api that it is there',
+    async () => {
+      const before = await machines()
+      await platform.kill('api')
+      await eventually(async () => (await Host.countDocuments({ unreachable_since: { $ne: null } })) === 3)
+      const silent = new Date()
+      await eventually(() => Date.now() - silent.getTime() > 45_000) // a lost host is given up after 30 s
+      await platform.start('api')
+      await eventually(async () => (await Host.countDocuments({ last_heard_at: { $gt: silent } })) === 3)
+      expect((await activity()).filter((words) => words.startsWith('rescue'))).toEqual([])
+      await eventually(async () => (await now()).workers[1]?.lost_at === null)
+      expect(await machines()).toEqual(before)
+    },
+  )
 
   test('serves on when a worker’s host is lost, and has a new worker in its place', async () => {
     const app = await apps.make({ replicas: 2 })
