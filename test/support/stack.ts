@@ -239,14 +239,21 @@ export async function useScratch(): Promise<void> {
  * stay beside its folder. A missing stack is success.
  */
 export async function removeStack(): Promise<void> {
-  for (const state of await serversIn(scratch)) await server(state, 'destroy', '--yes')
-  await removeScratch(scratch)
+  try {
+    for (const state of await serversIn(scratch)) await server(state, 'destroy', '--yes')
+    await removeScratch(scratch)
+    // A stack that never got ready has run nothing.
+    if (existsSync(join(layout.state, 'server.json')) && (await isRunning())) await removeContainers()
+  } finally {
+    await removeServer() // whatever could not be removed before
+  }
+}
+
+async function removeServer(): Promise<void> {
   if (!existsSync(layout.state)) return
   await rm(keptLogs, { recursive: true, force: true })
   // The stack may never have run.
   await cp(join(layout.state, 'log'), keptLogs, { recursive: true, force: true }).catch(() => {})
-  // A stack that never got ready has run nothing.
-  if (existsSync(join(layout.state, 'server.json')) && (await isRunning())) await removeContainers()
   await server(layout.state, 'destroy', '--yes')
   await rm(layout.state, { recursive: true, force: true })
 }
