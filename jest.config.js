@@ -25,7 +25,7 @@ const stackFiles = files.filter((file) => !file.endsWith('.unit.test.ts'))
 
 export default {
   maxWorkers: 1,
-  testTimeout: 600_000,
+  testTimeout: 1_200_000,
   testSequencer: '<rootDir>/test/support/order.ts',
   reporters: ['default', '<rootDir>/test/support/counts.ts'],
   projects: [

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { AiRunTokens } from '../../models/ai/run-tokens.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
@@ -18,8 +18,6 @@ import { modelProviderPorts, toolServers } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Processes are killed while a run's model speaks, and while servers and tools have been asked and have not answered.
-
-jest.setTimeout(900_000)
 
 /** What was asked: the path, or the city of the tool, and the key by which a server can tell a repetition. */
 const asked: { what: string; key: unknown }[] = []

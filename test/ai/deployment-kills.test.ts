@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { platformCodec } from '../../lib/temporal.ts'
 import { queueOf } from '../../lib/parties.ts'
 import { Runner } from '../../models/ai/runners.ts'
@@ -15,8 +15,6 @@ import { stackSettings } from '../support/stack.ts'
 import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // What remains of a deployment if a process is killed while it is made or ended: one runner that takes work, or nothing.
-
-jest.setTimeout(600_000)
 
 const settings = stackSettings()
 const temporal = openTemporal()

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { AiDeployment } from '../../models/ai/deployments.ts'
 import { needEvalPass } from '../../models/ai/eval-gate.ts'
@@ -20,8 +20,6 @@ import { modelProviderPorts } from '../support/stack.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Runs of eval cases on a deployed workflow, with judges that a test scripts, and the gate that reads their results.
-
-jest.setTimeout(900_000)
 
 const never = Promise.withResolvers<void>()
 let held = Promise.withResolvers<void>()

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { insertConnector } from '../support/ai/tenant-things.ts'
 import { asRoot } from '../support/as-root.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
@@ -11,8 +11,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // The examples of docs/ai-workflow-examples.md, as a user would run them.
-
-jest.setTimeout(600_000)
 
 const page = readFileSync(new URL('../../docs/ai-workflow-examples.md', import.meta.url), 'utf8')
 type Example = [title: string, spec: object, given: { input: unknown }, made: { output: unknown }]

@@ -1,4 +1,4 @@
-import { afterAll, expect, jest, test } from '@jest/globals'
+import { afterAll, expect, test } from '@jest/globals'
 import { specOf } from '../support/ai/specs.ts'
 import { asRoot } from '../support/as-root.ts'
 import { aiWorkflowsOf } from '../support/clients/ai-workflows.ts'
@@ -9,7 +9,6 @@ import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // Runs whose nodes search the tenant's documents.
 
-jest.setTimeout(600_000)
 afterAll(removeTenants)
 
 asRoot('a run that searches', () => {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { AiWorkflow } from '../../models/ai/ai-workflows.ts'
 import { AiRunNode, runNodeId } from '../../models/ai/run-node-records.ts'
 import { AiRun } from '../../models/ai/runs.ts'
@@ -12,8 +12,6 @@ import { sampled } from '../support/sampled.ts'
 import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.ts'
 
 // Runs while processes are killed: each ends as it would have ended, each node once.
-
-jest.setTimeout(900_000)
 
 const length = 6
 const names = Array.from({ length }, (_, at) => `n${at}`)

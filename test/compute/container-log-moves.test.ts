@@ -70,7 +70,6 @@ describeHosts('the archive of a container that is moved', () => {
       await eventually(async () => (await archived(tenant.owner, id)).length === 2 * count)
       expect(numbers(await archived(tenant.owner, id))).toEqual(twice)
     },
-    600_000,
   )
 
   test('refuses output from a host that never had the container', async () => {

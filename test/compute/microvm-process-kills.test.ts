@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterAll, expect, jest, test } from '@jest/globals'
+import { afterAll, expect, test } from '@jest/globals'
 import { closeConsoles } from '../support/console.ts'
 import type { Accepted } from '../support/client.ts'
 import { describeHosts, first, hosts, second } from '../support/describe-hosts.ts'
@@ -16,9 +16,6 @@ import { makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
 // QEMU itself is killed (-9) at each step of an operation. In the end there is one microVM as recorded, with all that
 // it had synced; once it is deleted nothing is left.
-
-const within = 240_000
-jest.setTimeout(600_000)
 
 interface Scene {
   tenant: TestTenant
@@ -128,15 +125,15 @@ describeHosts('a microVM', () => {
       await eventually(() => moment(id))
       await delay(randomOf(seed)() * story.longestMs)
       await killProcesses(id)
-      await accepted.operation.end(within)
+      await accepted.operation.end()
       const status = await settles(tenant, id)
       expect(story.ends).toContain(status)
       const all = [...new Set([scene.id, id])].filter(Boolean)
       for (const one of all) await expectSound(tenant, one)
       await expectNothingLost(tenant, id, status)
 
-      for (const one of all) await (await tenant.microvms.delete(one)).operation.success(within)
-      if (disk) await (await tenant.disks.delete(disk)).operation.success(within)
+      for (const one of all) await (await tenant.microvms.delete(one)).operation.success()
+      if (disk) await (await tenant.disks.delete(disk)).operation.success()
       for (const one of all) await eventually(async () => (await machineTraces(one)).length === 0)
       if (disk) await eventually(async () => (await tracesOf(disk)).length === 0)
       for (const host of hosts) await eventually(() => expectNoNetworks(host, tenant.id))
@@ -153,22 +150,18 @@ async function begins({ from, withDisk }: Story): Promise<Scene> {
   const disks = disk ? [{ disk_id: disk, mount_path: '/data' }] : []
   const { id } = await tenant.microvms.make({ ...counter, nics: [{ subnet_id: subnet }], disks })
   await countsOn(tenant, id)
-  if (from === 'suspended') await (await tenant.microvms.suspend(id)).operation.success(within)
+  if (from === 'suspended') await (await tenant.microvms.suspend(id)).operation.success()
   return { tenant, subnet, id, disk }
 }
 
 /** Resolves with its status when no operation works on it any more and its processes match the record. */
 const settles = (tenant: TestTenant, id: string): Promise<string> =>
-  eventually(
-    async () => {
-      const { status, operation_id } = await tenant.microvms.get(id)
-      const there = (await guests(id)).length
-      const isSo =
-        status === 'running' ? there === 1 : there === 0 && (status === 'suspended') === isWhole(id)
-      return operation_id === null && isSo && status
-    },
-    { withinMs: within },
-  )
+  eventually(async () => {
+    const { status, operation_id } = await tenant.microvms.get(id)
+    const there = (await guests(id)).length
+    const isSo = status === 'running' ? there === 1 : there === 0 && (status === 'suspended') === isWhole(id)
+    return operation_id === null && isSo && status
+  })
 
 /** It is on the recorded host only, with exactly what its state requires. */
 async function expectSound(tenant: TestTenant, id: string): Promise<void> {
@@ -192,8 +185,8 @@ async function expectSound(tenant: TestTenant, id: string): Promise<void> {
 
 /** Each number was on its disk before it was printed; a killed process may lose the output it had just printed. */
 async function expectNothingLost(tenant: TestTenant, id: string, status: string): Promise<void> {
-  if (status === 'suspended') await (await tenant.microvms.resume(id)).operation.success(within)
-  if (status === 'stopped') await (await tenant.microvms.start(id)).operation.success(within)
+  if (status === 'suspended') await (await tenant.microvms.resume(id)).operation.success()
+  if (status === 'stopped') await (await tenant.microvms.start(id)).operation.success()
   await countsOn(tenant, id)
   const numbers = await countedBy(tenant, id)
   expect(numbers).toEqual([...new Set(numbers)].toSorted((a, b) => a - b))

@@ -10,8 +10,6 @@ import { makeOperator, makeTenant, type TestTenant } from '../support/tenants.ts
 
 // One tenant's resources from end to end on three hosts. Each test continues from the one before it.
 
-const within = 240_000
-
 interface Made extends ContainerBody {
   nics: { id: string; subnet_id: string; ip_address: string }[]
   disks: { disk_id: string; mount_path: string }[]
@@ -46,7 +44,7 @@ describeHosts('on three hosts', () => {
 
   const finish = async (method: string, path: string, body?: Json): Promise<Json> => {
     const accepted = await tenant.owner.begin(method, path, body)
-    await accepted.operation.success(within)
+    await accepted.operation.success()
     return accepted.body
   }
 
@@ -105,7 +103,7 @@ describeHosts('on three hosts', () => {
         }),
       ),
     )
-    for (const { operation } of accepted) await operation.success(within)
+    for (const { operation } of accepted) await operation.success()
     for (const { id } of accepted) {
       const now = (await tenant.containers.get(id)) as Made
       made.set(now.name, now)
@@ -122,10 +120,9 @@ describeHosts('on three hosts', () => {
     const operator = await makeOperator()
     await eventually(
       async () => (await operator.get(`/api/v1/platform/hosts/${lost.id}`))['status'] === 'unreachable',
-      { withinMs: within },
     )
     const evacuation = await operator.begin('POST', `/api/v1/platform/hosts/${lost.id}/evacuate`)
-    await evacuation.operation.success(within)
+    await evacuation.operation.success()
     for (const { name, nics } of moving) {
       const now = await refresh(name)
       expect(now).toMatchObject({ status: 'running', nics })
@@ -135,13 +132,10 @@ describeHosts('on three hosts', () => {
     await expectAllReached()
     await platform.start(lost.roles.host)
     for (const { id, host_id } of moving.map(({ name }) => container(name)))
-      await eventually(
-        async () => {
-          const places = await placesOf(id)
-          return places.length > 0 && places.every((place) => place.host === host_id)
-        },
-        { withinMs: within },
-      )
+      await eventually(async () => {
+        const places = await placesOf(id)
+        return places.length > 0 && places.every((place) => place.host === host_id)
+      })
     await expectAllReached()
   })
 
@@ -160,10 +154,7 @@ describeHosts('on three hosts', () => {
     const restored = await tenant.owner.ask('POST', `/api/v1/disks/${disk}/snapshots/before/restore`)
     expect(restored.status).toBe(202)
     const copy = String(restored.body['new_disk_uuid'])
-    await eventually(
-      async () => (await tenant.owner.get(`/api/v1/disks/${copy}`))['status'] === 'available',
-      { withinMs: within },
-    )
+    await eventually(async () => (await tenant.owner.get(`/api/v1/disks/${copy}`))['status'] === 'available')
     disks.push(copy)
     await toHost(copy, reader)
     await finish('POST', `/api/v1/containers/${reader.id}/disks`, { disk_id: copy, mount_path: '/copy' })
@@ -175,7 +166,7 @@ describeHosts('on three hosts', () => {
   async function toHost(disk: string, of: Made): Promise<void> {
     const { host_id } = await tenant.owner.get(`/api/v1/disks/${disk}`)
     if (host_id === of.host_id) return
-    await (await tenant.disks.migrate(disk, String(of.host_id))).operation.success(within)
+    await (await tenant.disks.migrate(disk, String(of.host_id))).operation.success()
   }
 
   test('a reschedule keeps name, address, disk and config', async () => {

@@ -14,8 +14,6 @@ import { visit, visitors } from '../support/visits.ts'
 // If a process or a machine is killed (-9) while a deploy server is created, changed or deleted, it ends as requested, its
 // applications serve on, and it leaves no traces. The tests look at the engine, not only at the records.
 
-const within = 240_000
-
 const containersOf = ({ id }: TestTenant) => engine.withLabel('keelson.tenant', id)
 const machinesOf = async (tenant: TestTenant): Promise<number> =>
   (await containersOf(tenant)).filter(({ Labels }) => Labels['keelson.kind'] === 'container').length
@@ -88,7 +86,7 @@ describe('a creation', () => {
       const { id, operation } = await tenant.owner.deployServers.create()
       await moment(tenant, operation)
       await killDuring(victim, tenant, id, operation)
-      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      expect(await operation.end()).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
     },
@@ -101,7 +99,7 @@ describe('a creation', () => {
       const { id, operation } = await tenant.owner.deployServers.create()
       await moment(tenant, operation)
       await operation.cancel()
-      expect((await operation.end(within)).state).toBe('cancelled')
+      expect((await operation.end()).state).toBe('cancelled')
       await gone(tenant)
       await remove(tenant, id)
     },
@@ -120,7 +118,7 @@ describe('a change of the number of workers', () => {
       const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 2 })
       await moment(tenant, operation)
       await killDuring(victim, tenant, id, operation)
-      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      expect(await operation.end()).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 2)
       await served(victim)
       await remove(tenant, id)
@@ -138,7 +136,7 @@ describe('a change of the number of workers', () => {
       const { operation } = await tenant.owner.deployServers.update(id, { worker_count: 1 })
       await moment(tenant, operation)
       await killDuring(victim, tenant, id, operation)
-      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      expect(await operation.end()).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await served(victim)
       await remove(tenant, id)
@@ -169,10 +167,10 @@ describe('a removal of a worker', () => {
       const { operation } = await deployServers.update(id, { worker_count: 1 })
       await says(new RegExp(step))(tenant, operation)
       await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
-      const { state } = await operation.end(within) // a worker that has left the Swarm is removed whole
+      const { state } = await operation.end() // a worker that has left the Swarm is removed whole
       const workers = state === 'cancelled' ? 2 : 1
       expect((await deployServers.get(id)).worker_count).toBe(workers)
-      await (await deployServers.update(id, {})).operation.success(within)
+      await (await deployServers.update(id, {})).operation.success()
       const after = await ready(tenant, id, workers)
       await (await apps.deploy(app.id)).operation.success()
       expect(await runsOn(tenant, after)).toEqual(after.workers.map(({ name }) => name))
@@ -197,7 +195,7 @@ describe('the replacement of a machine', () => {
       const { operation } = await tenant.owner.begin('POST', path)
       await moment(tenant, operation)
       await killDuring(victim, tenant, id, operation)
-      expect(await operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      expect(await operation.end()).toMatchObject({ state: 'succeeded', error: null })
       await ready(tenant, id, 1)
       await remove(tenant, id)
     },
@@ -210,6 +208,6 @@ test.each(sampled(victims, 1))('a deletion completes if %s is killed', async (vi
   const { operation } = await tenant.owner.deployServers.delete(id)
   await says(/deleting/)(tenant, operation)
   await killDuring(victim, tenant, id, operation)
-  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+  expect(await operation.end()).toMatchObject({ state: 'succeeded' })
   await gone(tenant)
 })

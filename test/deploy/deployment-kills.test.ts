@@ -18,7 +18,6 @@ import { visit, visitors } from '../support/visits.ts'
 // If a process is killed (-9) while an application is deployed, it ends as requested, no visitor sees it, and one
 // release is left. The tests look at the workers' engines and at what visitors get, not only at the records.
 
-const within = 240_000
 const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
 type Role = (typeof roles)[number]
 
@@ -67,7 +66,7 @@ describe('a deployment', () => {
       const deployment = await apps.deploy(app.id, { tag: 'v2' })
       await moment(deployment.id, deployment)
       await platform.restartKilled(role)
-      expect(await deployment.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+      expect(await deployment.operation.end()).toMatchObject({ state: 'succeeded', error: null })
       await load.stop()
       expect(load.failures).toEqual([])
       expect((await visit(app.url)).text).toBe('v2')
@@ -86,7 +85,7 @@ describe('a deployment', () => {
     const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
     await inPhase('checking')(id)
     await platform.restartKilled(role)
-    expect(await operation.end(within)).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
     await load.stop()
     expect(load.failures).toEqual([])
     await eventually(async () => !(await running()).includes(id))
@@ -103,7 +102,7 @@ test.each(sampled(roles, 1))('the deletion of an application completes if %s is 
   const { operation } = await apps.delete(app.id)
   await eventually(async () => (await operation.now()).state !== 'pending')
   await platform.restartKilled(role)
-  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+  expect(await operation.end()).toMatchObject({ state: 'succeeded' })
   await eventually(async () => (await running()).length === 0)
 })
 
@@ -148,7 +147,7 @@ describe('a run of a scheduled task', () => {
       const run = await apps.runTask(app.id, String(body['id']))
       await eventually(async () => (await run.operation.now()).step?.startsWith('running the command'))
       await platform.restartKilled(role)
-      expect(await run.operation.end(within)).toMatchObject({ state: 'succeeded' })
+      expect(await run.operation.end()).toMatchObject({ state: 'succeeded' })
       expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ exit_code: 0, output: 'run\n' }])
       await remove(app)
     },
@@ -160,7 +159,7 @@ describe('a run of a scheduled task', () => {
     const run = await apps.runTask(app.id, String(body['id']))
     await eventually(() => sleeping('3601'))
     await platform.restartKilled('host')
-    expect(await run.operation.end(within)).toMatchObject({ state: 'failed' })
+    expect(await run.operation.end()).toMatchObject({ state: 'failed' })
     expect(await sleeping('3601')).toBe(false)
     expect(await apps.runs(app.id, String(body['id']))).toMatchObject([{ status: 'failed', exit_code: null }])
     await remove(app)
@@ -175,7 +174,7 @@ test.each(sampled(roles, 1))('an artifact is unpacked whole if %s is killed mean
   )
   await eventually(async () => (await apps.artifact(id))['status'] !== 'staging') // `pushing` is soon over
   await platform.restartKilled(role)
-  expect(await operation.end(within)).toMatchObject({ state: 'succeeded' })
+  expect(await operation.end()).toMatchObject({ state: 'succeeded' })
   expect(await apps.artifact(id)).toMatchObject({ status: 'ready', files: 3 })
   const machine = server.workers[0]?.machine_id ?? ''
   const { host_id } = await tenant.owner.containers.get(machine)

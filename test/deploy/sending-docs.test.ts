@@ -119,9 +119,7 @@ describe.each([
         `/api/v1/deploy-servers/${deploy}/applications?name=pushed`,
       )
     ).items
-    await eventually(async () => (await apps().get(app?.id ?? '')).status === 'running', {
-      withinMs: 120_000,
-    })
+    await eventually(async () => (await apps().get(app?.id ?? '')).status === 'running')
     expect((await visit(app?.url ?? '')).text).toBe(greeting)
     await docker.getImage(`${registry}/shop:v2`).remove()
   })

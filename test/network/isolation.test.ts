@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { linksOf } from '../../drivers/linux/commands.ts'
 import { Names } from '../../drivers/linux/names.ts'
 import { newId } from '../../lib/ids.ts'
@@ -21,8 +21,6 @@ import { addressOf, makeMember, makeSubnet, makeVpc, type Member, server } from 
 
 // What an instance in a subnet with `nat`, and a container without NICs, can reach, tried from inside: its neighbours in
 // the subnet and the outside, but not the platform, the hosts, other tenants or the surrounding cloud.
-
-jest.setTimeout(600_000)
 
 /** Connections tried in parallel: each takes a process or two in a small machine. */
 const atOnce = 40

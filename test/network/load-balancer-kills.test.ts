@@ -15,7 +15,6 @@ import { makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts
 // If a process is killed (-9) while a load balancer is created, changed, moved or deleted, it ends as requested and
 // leaves no traces. The tests look at the machine and at what the proxy answers, not only at the records.
 
-const within = 240_000
 const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
 type Role = (typeof roles)[number]
 
@@ -95,7 +94,7 @@ describe('a create', () => {
     const accepted = await tenant.owner.loadBalancers.create(subnet)
     await moment(accepted)
     await killed(role)
-    expect(await accepted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    expect(await accepted.operation.end()).toMatchObject({ state: 'succeeded', error: null })
     await tenant.owner.loadBalancers.addRoute(accepted.id, toMember())
     await expectRunning(accepted.id)
     await remove(accepted.id)
@@ -107,7 +106,7 @@ describe('a create', () => {
     await taken(accepted)
     await accepted.operation.cancel()
     await platform.start('host')
-    expect((await accepted.operation.end(within)).state).toBe('cancelled')
+    expect((await accepted.operation.end()).state).toBe('cancelled')
     expect(await tenant.holds()).toEqual(held)
     await remove(accepted.id)
   })
@@ -162,7 +161,7 @@ describe('a deletion', () => {
     const accepted = await tenant.owner.loadBalancers.delete(lb.id)
     await moment({ ...accepted, id: lb.id })
     await killed(role)
-    expect(await accepted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    expect(await accepted.operation.end()).toMatchObject({ state: 'succeeded', error: null })
     await expectGone(lb.id)
   })
 })
@@ -190,7 +189,7 @@ describeHosts('a move', () => {
     await moment({ ...accepted, id: lb.id })
     await platform.kill(role)
     await platform.start(role)
-    expect(await accepted.operation.end(within)).toMatchObject({ state: 'succeeded', error: null })
+    expect(await accepted.operation.end()).toMatchObject({ state: 'succeeded', error: null })
     const now = await expectRunning(lb.id)
     expect(now.endpoints[0]).toMatchObject({
       host_id: second.id,

@@ -134,7 +134,7 @@ describeHosts('a NIC', () => {
     await open([second, third])
     const operator = await makeOperator()
     const { operation } = await operator.begin('POST', `/api/v1/platform/hosts/${third.id}/evacuate`)
-    await operation.success(90_000)
+    await operation.success()
     expect(await tenant.containers.get(member.id)).toMatchObject({ host_id: second.id, nics: member.nics })
     expect(await get(neighbour, addressOf(member))).toBe(member.name)
   })

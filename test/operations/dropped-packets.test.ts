@@ -12,7 +12,6 @@ import { roleThrough, type Way } from '../support/role-through.ts'
 import { sampled } from '../support/sampled.ts'
 import { openSilentProxy } from '../support/silent-proxy.ts'
 import { facts, layout } from '../support/stack.ts'
-import { within } from '../support/stories.ts'
 
 // Between two roles, every packet is dropped in the middle of an operation, for longer than each side waits, and then passes
 // again. Both sides go on meanwhile, and their connections stay open. test/server/silent-database.test.ts does the same with
@@ -111,7 +110,7 @@ async function askMeanwhile(witness: string): Promise<Answer> {
 /** The operation has ended, once, and says what is true. */
 async function expectCreated({ body, headers }: Answer): Promise<void> {
   const operation = new Operation(tenant.owner, headers.get('operation-location') ?? '')
-  const { state } = await operation.end(within)
+  const { state } = await operation.end()
   const found = async (): Promise<string> =>
     (await placesOf(String(body['id']))).map((place) => place.state).join()
   await eventually(async () => (await found()) === (state === 'succeeded' ? 'running' : ''))

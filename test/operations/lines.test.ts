@@ -1,4 +1,4 @@
-import { afterEach, expect, jest, test } from '@jest/globals'
+import { afterEach, expect, test } from '@jest/globals'
 import { readSettings } from '../../config.ts'
 import { Operation } from '../../models/operations.ts'
 import { eventually } from '../support/eventually.ts'
@@ -8,7 +8,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 
 // Of one tenant's operations of one kind and verb, only so many are under way: the others wait in their line.
 
-jest.setTimeout(900_000)
 const within = 600_000
 const most = readSettings('worker').KEELSON_OPERATIONS_AT_ONCE
 

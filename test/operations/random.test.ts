@@ -19,7 +19,6 @@ import { type Fault, type Faults, openFaults } from '../support/world-faults.ts'
 const operations = isLong ? 300 : 30
 const slots = isLong ? { containers: 20, disks: 10 } : { containers: 6, disks: 4 }
 const atOnce = 6
-const within = 240_000
 
 describeHosts('random operations', () => {
   let world: World
@@ -103,14 +102,14 @@ async function carryOut(
   }
   for (const { command, body, operation } of sent) {
     if (command.refused || !operation) continue
-    const { state, error } = await operation.end(within)
+    const { state, error } = await operation.end()
     if (state === 'succeeded') command.apply?.(body)
     else {
       const { words, made } = command
       console.log(`${words}: ${JSON.stringify({ state, error })}`)
       expect({ words, state, error }).toMatchObject({ state: fault?.mayFail ? 'failed' : 'succeeded' })
       expect({ words, error }).not.toMatchObject({ error: { code: 'internal' } })
-      if (made) await (await owner.begin('DELETE', made(body))).operation.success(within)
+      if (made) await (await owner.begin('DELETE', made(body))).operation.success()
     }
   }
 }

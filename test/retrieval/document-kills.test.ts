@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
 import { partBytes } from '../../models/retrieval/uploads.ts'
@@ -15,8 +15,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // What the index has of a document if a process is killed on its way: each chunk once.
-
-jest.setTimeout(600_000)
 
 const parts = 300
 

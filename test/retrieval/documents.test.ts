@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { Tenant } from '../../models/identity/tenants.ts'
 import { Ledger, ledgerOf } from '../../models/llm/ledgers.ts'
 import { RagCollection } from '../../models/retrieval/collections.ts'
@@ -14,8 +14,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // Documents from their upload to a search, and to their end.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let subnet: { id: string }

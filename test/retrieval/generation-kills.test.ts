@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { asRoot } from '../support/as-root.ts'
@@ -16,8 +16,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // A process is killed while a collection changes its embedder: in the end it has the next one for each chunk, and nothing else.
-
-jest.setTimeout(600_000)
 
 const parts = 400
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { Tenant } from '../../models/identity/tenants.ts'
 import { ledgerOf } from '../../models/llm/ledgers.ts'
@@ -19,8 +19,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // A collection's embedder: models of providers, and the change to another one while the former serves.
-
-jest.setTimeout(600_000)
 
 const ownModel = 'all-MiniLM-L6-v2-int8'
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { asRoot } from '../support/as-root.ts'
 import { collectionsOf, documentsOf } from '../support/clients/rag.ts'
@@ -10,8 +10,6 @@ import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../sup
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // A store with the engine for many documents, through the API: nothing else knows which one it is.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let subnet: { id: string }

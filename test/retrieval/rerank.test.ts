@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { LlmCall } from '../../models/llm/calls.ts'
 import { ledgerOf } from '../../models/llm/ledgers.ts'
@@ -14,8 +14,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // Searches whose hits a provider's model ranks anew, by the platform's model gateway.
-
-jest.setTimeout(600_000)
 
 let provider: ModelProvider
 let tenant: TestTenant

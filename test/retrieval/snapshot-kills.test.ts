@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
 import { asRoot } from '../support/as-root.ts'
 import { collectionsOf } from '../support/clients/rag.ts'
@@ -10,8 +10,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // A restore of a store is cancelled, or a process is killed meanwhile: the store has what the records say.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let on: ReturnType<typeof restoresOf>

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { RagDeletion } from '../../models/retrieval/deletions.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
 import { storeAtWork } from '../../models/retrieval/store-condition.ts'
@@ -15,8 +15,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // Snapshots of a store, and what it has when it is restored from one.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let on: ReturnType<typeof restoresOf>

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { asRoot } from '../support/as-root.ts'
@@ -10,8 +10,6 @@ import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../sup
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // What remains of a store if a process is killed while it is made, rotated or deleted: one of each, or nothing.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let subnet: { id: string }

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { instanceKinds } from '../../models/compute/instance-kinds.ts'
 import { RagStore } from '../../models/retrieval/stores.ts'
 import { ragStoreOf, type StoreCredentials } from '../support/clients/rag-store.ts'
@@ -11,8 +11,6 @@ import { holdsNothing, makeTenant, removeTenants, type TestTenant } from '../sup
 import { addressOf, makeMember, makeSubnet, makeVpc, type Member } from '../support/vpcs.ts'
 
 // A tenant's store from the outside: where it is, who reaches it, and what is left of it.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let subnet: { id: string }

@@ -1,7 +1,7 @@
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { asRoot } from '../support/as-root.ts'
 import { pdfOf } from '../support/documents/pdf.ts'
 import { blocksOf, pageOf } from '../../script/lib/pages.ts'
@@ -11,8 +11,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // The examples of docs/retrieval.md, pasted into a shell.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 let shell: ReturnType<typeof openShell>

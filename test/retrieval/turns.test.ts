@@ -1,4 +1,4 @@
-import { afterAll, expect, jest, test } from '@jest/globals'
+import { afterAll, expect, test } from '@jest/globals'
 import { asRoot } from '../support/as-root.ts'
 import { collectionsOf, documentsOf } from '../support/clients/rag.ts'
 import { ragStoreOf } from '../support/clients/rag-store.ts'
@@ -8,7 +8,6 @@ import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // One tenant's documents wait behind few of another’s.
 
-jest.setTimeout(600_000)
 afterAll(removeTenants)
 
 const many = 24

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import mongoose from 'mongoose'
 import type { BlobName } from '../../models/blobs.ts'
 import { RagDocument } from '../../models/retrieval/documents.ts'
@@ -16,8 +16,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // Documents whose content is sent in parts.
-
-jest.setTimeout(600_000)
 
 let tenant: TestTenant
 beforeAll(async () => {

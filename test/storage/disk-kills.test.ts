@@ -16,8 +16,6 @@ import { makeTenant, removeTenants, type TestTenant } from '../support/tenants.t
 // kill -9 in the middle of disk operations: in the end the result is as before or as requested. There is one complete
 // copy of each disk with all that was synced, and no orphaned process, mount, loop device or file.
 
-const within = 240_000
-
 let tenant: TestTenant
 beforeAll(async () => {
   tenant = await makeTenant()
@@ -161,7 +159,7 @@ async function tell(
   await moment(made, begun)
   await Promise.all(roles.map((role) => platform.kill(role)))
   for (const role of roles) await platform.start(role)
-  const { state, error } = await begun.operation.end(within)
+  const { state, error } = await begun.operation.end()
   // A failed operation says why, in words for tenants.
   if (state !== 'succeeded') expect({ state, code: error?.code }).not.toMatchObject({ code: 'internal' })
   await expectSound(made.disk)

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-// The limit for a condition that never holds, not a measure of speed: a busy machine can be twenty times slower.
-const patienceMs = 240_000
+/** The limit for what never comes, not a measure of speed: a busy machine can be twenty times slower. */
+export const patienceMs = 480_000
 
 /** Polls less often the longer it waits: each check costs the platform a request. */
 const gapMs = (waitedMs: number): number => Math.min(250, Math.max(20, waitedMs / 40))

@@ -1,11 +1,9 @@
-import { afterEach, beforeAll, expect, jest } from '@jest/globals'
+import { afterEach, beforeAll, expect } from '@jest/globals'
 import { closeFurther } from './hosts.ts'
-import { type Scene, storiesOf, type Story, within } from './stories.ts'
+import { type Scene, storiesOf, type Story } from './stories.ts'
 import { makeTenant, removeTenants, type TestTenant } from './tenants.ts'
 
 // Shared by the tests of faults in the middle of an operation. Each test has a tenant of its own.
-
-jest.setTimeout(900_000)
 
 export let tenant: TestTenant
 beforeAll(async () => {
@@ -26,7 +24,7 @@ export async function interrupted<T>(story: Story, fault: (scene: Scene) => Prom
   const accepted = await story.begin(scene)
   await story.middle(scene, accepted)
   const given = await fault(scene)
-  const { state, error } = await accepted.operation.end(within)
+  const { state, error } = await accepted.operation.end()
   // A failed operation says why, in words for tenants.
   if (state !== 'succeeded') expect({ state, code: error?.code }).not.toMatchObject({ code: 'internal' })
   await story.after(scene, state === 'succeeded')

@@ -3,7 +3,6 @@ import { Operation as OperationRecord } from '../../models/operations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import type { Operation } from './client.ts'
 
-const within = 240_000
 const attemptsAtMost = 5
 
 /**
@@ -22,7 +21,7 @@ export async function killedAt(
   }
   const at = new Date()
   await kill()
-  const end = await operation.end(within)
+  const end = await operation.end()
   expect(end).toMatchObject({ state: 'succeeded', error: null })
   return new Date(String(end['ended_at'])) > at
 }

@@ -57,7 +57,7 @@ export const piecesOf = (id: string) =>
 
 /** Resolves when the archive has more than that many pieces. */
 export const hasMore = (id: string, pieces: number) =>
-  eventually(async () => (await piecesOf(id)).length > pieces, { withinMs: 300_000 })
+  eventually(async () => (await piecesOf(id)).length > pieces)
 
 /** Writes the numbered lines from `from` to `to` as fast as it can. */
 export const writing = (from: number, to: number): string =>

@@ -31,7 +31,6 @@ export interface Story {
 }
 
 /** For the end of an operation. */
-export const within = 300_000
 
 const taken = ({ operation }: Accepted) => eventually(async () => (await operation.now()).state !== 'pending')
 const isOver = ({ state }: { state: string }): boolean => state !== 'pending' && state !== 'running'
@@ -84,7 +83,7 @@ export function storiesOf(tenant: () => TestTenant): Record<string, Story> {
   async function expectGuest({ id }: Scene, status: 'running' | 'suspended'): Promise<void> {
     expect(await eventually(async () => settled(await tenant().microvms.get(id)))).toMatchObject({ status })
     await eventually(async () => (await guests(id)).length === (status === 'running' ? 1 : 0))
-    if (status === 'suspended') await (await tenant().microvms.resume(id)).operation.success(within)
+    if (status === 'suspended') await (await tenant().microvms.resume(id)).operation.success()
     await countsOn(tenant(), id)
     const numbers = await countedBy(tenant(), id)
     expect(numbers).toEqual(inSequence(numbers))

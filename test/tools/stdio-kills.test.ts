@@ -44,7 +44,7 @@ asRoot('a probe of a server of stdio', () => {
       })
       await platform.restartKilled(role)
       await probing
-      const { state, error } = await operation.end(240_000)
+      const { state, error } = await operation.end()
       // A command that was asked is not asked again.
       if (role !== 'host') expect([state, error]).toEqual(['succeeded', null])
       const { items } = await tenant.owner.get<{ items: object[] }>('/api/v1/microvms')

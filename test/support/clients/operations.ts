@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Answer, Json } from './ask.ts'
 import type { Caller } from './caller.ts'
+import { patienceMs } from '../eventually.ts'
 import { pendingSteps } from '../histories.ts'
 
 export interface OperationBody extends Json {
@@ -34,7 +35,7 @@ export class Operation {
   }
 
   /** Resolves with the ended operation. Retries while the API is away, as a good client does. */
-  async end(withinMs = 240_000): Promise<OperationBody> {
+  async end(withinMs = patienceMs): Promise<OperationBody> {
     const deadline = Date.now() + withinMs
     for (;;) {
       const left = Math.max(1, Math.min(30, Math.ceil((deadline - Date.now()) / 1000)))

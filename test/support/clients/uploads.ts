@@ -1,6 +1,7 @@
 import { request } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
+import { patienceMs } from '../eventually.ts'
 
 interface Answer {
   status: number
@@ -43,7 +44,7 @@ export function uploadAt(url: string) {
         ...more,
       }),
     /** Sends the archive in parts of this size, and goes on after each failure, as a good client does. */
-    async all(archive: Buffer, partBytes = archive.length, withinMs = 240_000): Promise<void> {
+    async all(archive: Buffer, partBytes = archive.length, withinMs = patienceMs): Promise<void> {
       const deadline = Date.now() + withinMs
       for (;;) {
         const found = await upload.head().catch(() => null)
