@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 // The kernel's clock tick in /proc, the same on all architectures that Node supports.
 const tickMs = 10
 
-/** `state` is one letter, as proc(5) has them; `cpuMs` the processor time so far, in hundredths of a second. */
+/** `state` is one letter, as proc(5) has them; `cpuMs` the processor time so far, in steps of 10 ms. */
 export interface ProcessStat {
   state: string
   cpuMs: number
