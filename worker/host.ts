@@ -12,6 +12,7 @@ import { useLauncher } from '../drivers/system/programs.ts'
 import { watchDisk } from '../lib/disk-room.ts'
 import { makeLogger } from '../lib/log.ts'
 import { gauge, serveMetrics } from '../lib/metrics.ts'
+import { freeStartMemory } from '../lib/start-memory.ts'
 import { haveAlone } from './host/alone.ts'
 import { serveDataPlane } from './host/data-plane.ts'
 import { makeDoors } from './host/doors.ts'
@@ -249,7 +250,9 @@ signal.addEventListener('abort', () => void plane.closeConsoles())
 const started = new Set<string>()
 function startedWith(what: 'worker' | 'reports'): void {
   if (started.has(what)) return
-  if (started.add(what).size === 2) log.info({ host_id: hostId }, 'ready')
+  if (started.add(what).size < 2) return
+  log.info({ host_id: hostId }, 'ready')
+  freeStartMemory()
 }
 
 const reporting = keepReporting(

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { type Row, timed } from './measure.ts'
 import { isEnded, rssMib, type Stack } from './stack.ts'
 
@@ -47,8 +48,12 @@ async function ended(stack: Stack, location: string): Promise<void> {
   }
 }
 
+/** The roles free what their start leaves in memory 15 s after it (lib/start-memory.ts). */
+const atRestAfterMs = 30_000
+
 /** Resident memory of each of our roles when idle. */
 export async function idleMemory(stack: Stack): Promise<Row[]> {
+  await delay(atRestAfterMs)
   const pids = await stack.pids()
   const roles = ['api', 'worker', 'host'].map((role) => ({ role, mib: rssMib(pids[role] ?? 0) }))
   return [
