@@ -30,7 +30,7 @@ const statusText: Record<number, string> = {
   500: 'The platform failed',
   502: 'One of the tenant’s servers failed: the problem says how',
   503: 'Temporarily unavailable',
-  504: 'The work takes longer than a request may wait; repeat the request to wait on',
+  504: 'The work takes longer than a request may wait; repeat the request to continue waiting',
 }
 
 const knownHeaders: Record<string, [type: 'integer' | 'string', about: string]> = {

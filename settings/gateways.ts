@@ -28,7 +28,7 @@ export const gateway = z.object({
   KEELSON_GATEWAY_PLAINTEXT: z
     .enum(['true', 'false'])
     .default('false')
-    .describe('Lets the gateway listen on any address without TLS: only behind a proxy that ends TLS'),
+    .describe('Lets the gateway listen on any address without TLS: only behind a proxy that terminates TLS'),
 })
 
 export const modelGateway = z.object({
@@ -45,7 +45,7 @@ export const modelGateway = z.object({
     .max(64)
     .default(2)
     .describe(
-      'Threads that each of these models may use, on each replica of the model gateway; each takes some 270 MiB for the platform’s own model, once it is called',
+      'Threads that each model in KEELSON_EMBEDDERS may use, on each replica of the model gateway; each thread takes some 270 MiB for the platform’s own model, once it is called',
     ),
   KEELSON_MODELS_HOST: z.string().default('127.0.0.1').describe('The address the model gateway listens on'),
   KEELSON_MODELS_PORT: port(7092).describe('The port the model gateway listens on'),
@@ -53,13 +53,15 @@ export const modelGateway = z.object({
     .string()
     .optional()
     .describe(
-      'The model gateway’s certificate (PEM, with its chain), reloaded when it changes. Without it, it listens only on a loopback address',
+      'The model gateway’s certificate (PEM, with its chain), reloaded when it changes. Without it, the model gateway listens only on a loopback address',
     ),
   KEELSON_MODELS_TLS_KEY_FILE: z.string().optional().describe('The certificate’s private key (PEM)'),
   KEELSON_MODELS_PLAINTEXT: z
     .enum(['true', 'false'])
     .default('false')
-    .describe('Lets the model gateway listen on any address without TLS: only behind a proxy that ends TLS'),
+    .describe(
+      'Lets the model gateway listen on any address without TLS: only behind a proxy that terminates TLS',
+    ),
   KEELSON_MODELS_PER_CONNECTOR: z.coerce
     .number()
     .int()

@@ -57,7 +57,7 @@ export const host = z.object({
   KEELSON_RESERVED_PORTS: commaSeparated
     .pipe(z.array(z.string().regex(/^\d+(-\d+)?$/)))
     .describe(
-      'Ports of that range which no instance gets, such as `27017` or `27000-27100`, comma separated; the platform’s own are reserved without it',
+      'Ports of KEELSON_HOST_PORT_RANGE that no instance gets, such as `27017` or `27000-27100`, comma separated; the platform’s own ports are always reserved',
     ),
   KEELSON_HOST_CPU_CORES: z.coerce
     .number()
@@ -95,7 +95,7 @@ export const host = z.object({
   KEELSON_HOST_MACHINES_RUN: z
     .string()
     .default('/run/keelson/machines')
-    .describe('The folder with their sockets: a short path that is empty after a boot'),
+    .describe('The folder with the sockets of microVMs and VMs: a short path that is empty after a boot'),
   KEELSON_HOST_LOAD_BALANCERS: z
     .string()
     .default('.state/host/load-balancers')
@@ -103,7 +103,9 @@ export const host = z.object({
   KEELSON_HOST_LOAD_BALANCERS_RUN: z
     .string()
     .default('/run/keelson/lb')
-    .describe('The folder with their sockets: a path of at most 37 bytes that is empty after a boot'),
+    .describe(
+      'The folder with the load balancers’ sockets: a path of at most 37 bytes that is empty after a boot',
+    ),
   KEELSON_HOST_DOORS_RUN: z
     .string()
     .default('/run/keelson/doors')
@@ -165,7 +167,7 @@ export const host = z.object({
     .int()
     .positive()
     .default(8_192)
-    .describe('The same in operations a second'),
+    .describe('The same limit as KEELSON_CONTAINER_IO_MIB, in operations a second'),
   KEELSON_IMAGE_GIB: z.coerce
     .number()
     .positive()
@@ -193,7 +195,7 @@ export const host = z.object({
     .enum(['kvm', 'always', 'never'])
     .default('kvm')
     .describe(
-      'Whether deploy servers may have machines on this host that are VMs: where KVM works, `always` also without (ten times slower), or `never`',
+      'Whether deploy servers may have machines on this host that are VMs: `kvm` where KVM works, `always` also without KVM (ten times slower), or `never`',
     ),
   KEELSON_ARCHIVE_EVERY_SEC: z.coerce
     .number()
@@ -219,7 +221,7 @@ export const host = z.object({
     .enum(['wireguard', 'none'])
     .default('wireguard')
     .describe(
-      'How VPCs pass the network between hosts: in a tunnel, or `none`: the operator vouches that only hosts can read and send there; the same on all hosts',
+      'How traffic of VPCs passes between hosts: in a tunnel (`wireguard`), or without one (`none`), where only hosts can read and send on that network; the same on all hosts',
     ),
   KEELSON_TUNNEL_PORT: port(7084).describe(
     'The UDP port of the tunnel between hosts: the same on all hosts, open between them, and used by nothing else',

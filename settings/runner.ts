@@ -8,9 +8,9 @@ export const runner = z.object({
   ...namespace,
   KEELSON_GATEWAY_URL: host.shape.KEELSON_GATEWAY_URL,
   KEELSON_RUNNER_ID: z.string().describe('The id of a runner of an AI workflow'),
-  KEELSON_RUNNER_KEY: z.string().describe('Its private key (a JSON Web Key, Ed25519)'),
+  KEELSON_RUNNER_KEY: z.string().describe('The runner’s private key (a JSON Web Key, Ed25519)'),
   KEELSON_RUNNER_DOOR: z
     .string()
     .default('/run/keelson/door.sock')
-    .describe('The socket by which it reaches the gateway and its part of the internal API'),
+    .describe('The socket by which the runner reaches the gateway and its part of the internal API'),
 })

@@ -89,7 +89,7 @@ export const temporal = {
     .enum(['true', 'false'])
     .optional()
     .describe(
-      'Whether to connect to Temporal with TLS; without it, only if one of the following settings is given',
+      'Whether to connect to Temporal with TLS; without it, only if another TLS setting or the API key is given',
     ),
   KEELSON_TEMPORAL_TLS_CA_FILE: z
     .string()
@@ -103,7 +103,7 @@ export const temporal = {
     .string()
     .optional()
     .describe('The client certificate for Temporal (PEM), with KEELSON_TEMPORAL_TLS_KEY_FILE'),
-  KEELSON_TEMPORAL_TLS_KEY_FILE: z.string().optional().describe('Its private key (PEM)'),
+  KEELSON_TEMPORAL_TLS_KEY_FILE: z.string().optional().describe('The client certificate’s private key (PEM)'),
   KEELSON_TEMPORAL_API_KEY: z.string().optional().describe('The API key for a hosted Temporal'),
   ...namespace,
   KEELSON_CODEC_KEY_FILE: z
@@ -117,7 +117,7 @@ export const appsDomain = z
   .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/)
   .default('localhost')
   .describe(
-    'The domain of deploy servers’ applications; every name below it must lead to their load balancers',
+    'The domain of deploy servers’ applications; every name below it must resolve to their load balancers',
   )
 
 export const outbound = {
@@ -179,13 +179,13 @@ export const modelGatewayUrl = {
     .url({ protocol: /^https?$/ })
     .default('http://127.0.0.1:7092')
     .describe(
-      'The URL by which the platform itself, and its hosts for runners of AI workflows, reach the model gateway, `https://` for TLS',
+      'The URL of the model gateway, `https://` for TLS; the platform calls it, and hosts on behalf of runners of AI workflows',
     ),
 }
 
 export const privateRegistries = {
   KEELSON_IMAGES_PRIVATE: commaSeparated.describe(
-    'Registries at private addresses, or with names that lead there, from which tenants’ images may come, as the exact `host:port` in the names of images, comma separated; without it, none',
+    'Registries at private addresses, or with names that resolve to them, from which tenants’ images may come, as the exact `host:port` in the names of images, comma separated; without it, none',
   ),
 }
 
@@ -212,15 +212,27 @@ export const builds = {
     'node:24-slim',
     'The image on which generated Dockerfiles build and run Node',
   ),
-  KEELSON_BUILD_PYTHON_IMAGE: image('python:3.13-slim', 'The image on which they build and run Python'),
-  KEELSON_BUILD_GO_IMAGE: image('golang:1.25-bookworm', 'The image on which they build Go'),
-  KEELSON_BUILD_RUN_IMAGE: image('debian:bookworm-slim', 'The image on which they run Go programs'),
-  KEELSON_BUILD_COMPOSER_IMAGE: image('composer:2', 'The image from which they take Composer'),
+  KEELSON_BUILD_PYTHON_IMAGE: image(
+    'python:3.13-slim',
+    'The image on which generated Dockerfiles build and run Python',
+  ),
+  KEELSON_BUILD_GO_IMAGE: image('golang:1.25-bookworm', 'The image on which generated Dockerfiles build Go'),
+  KEELSON_BUILD_RUN_IMAGE: image(
+    'debian:bookworm-slim',
+    'The image on which generated Dockerfiles run Go programs',
+  ),
+  KEELSON_BUILD_COMPOSER_IMAGE: image(
+    'composer:2',
+    'The image from which generated Dockerfiles take Composer',
+  ),
   KEELSON_BUILD_PHP_IMAGE: image(
     'dunglas/frankenphp:1-php8.4',
-    'The image on which they run PHP (FrankenPHP)',
+    'The image on which generated Dockerfiles run PHP (FrankenPHP)',
   ),
-  KEELSON_BUILD_STATIC_IMAGE: image('caddy:2-alpine', 'The image with which they serve files (Caddy)'),
+  KEELSON_BUILD_STATIC_IMAGE: image(
+    'caddy:2-alpine',
+    'The image with which generated Dockerfiles serve files (Caddy)',
+  ),
   KEELSON_NIXPACKS_IMAGE: imageName
     .optional()
     .describe(

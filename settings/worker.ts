@@ -94,7 +94,7 @@ export const worker = z.object({
     .int()
     .positive()
     .default(60)
-    .describe('How often the platform refreshes the tokens of connectors that end soon'),
+    .describe('How often the platform refreshes connectors’ tokens that expire soon'),
   ...providers,
   KEELSON_APPS_DOMAIN: appsDomain,
   KEELSON_MACHINE_IMAGE: z
@@ -107,7 +107,7 @@ export const worker = z.object({
   ),
   KEELSON_RAG_PGVECTOR_IMAGE: image(
     'keelson/rag-pgvector:1',
-    'The same for stores with the engine `pgvector`',
+    'The image of stores with the engine `pgvector`, built by `script/images --pgvector`',
   ),
   KEELSON_RUNNER_IMAGE: image(
     'keelson/runner:1',

@@ -75,7 +75,9 @@ const CaseView = z.strictObject({
   name: z.string(),
   repeats: z.int(),
   min_pass: z.int(),
-  verdict: z.enum(['passed', 'failed', 'error']),
+  verdict: z
+    .enum(['passed', 'failed', 'error'])
+    .describe('`error`: too few attempts have a result to decide'),
   passes: count,
   fails: count,
   errors: count.describe('Attempts without a result'),
@@ -103,7 +105,7 @@ const ResultView = z
     errors: count,
     pass_rate: z
       .strictObject({ low: z.number(), high: z.number() })
-      .describe('The share of such cases that pass, with 95 % confidence (Wilson)'),
+      .describe('The 95 % confidence interval (Wilson) of the share of such cases that pass'),
     cases: z.array(CaseView),
     compared: ComparedView.nullable().describe(
       'The comparison with the newest other result of the same cases on the primary; null: there is none',

@@ -59,7 +59,7 @@ export const aiRunMetrics = [
         .min(60)
         .max(30 * 86_400)
         .default(3_600)
-        .describe('The last seconds in which the runs ended'),
+        .describe('The length of the window in seconds; runs that ended in it are counted'),
     }),
     responses: { 200: MetricsView },
     async handle({ caller, params, query: { window_sec } }) {

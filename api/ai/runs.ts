@@ -44,7 +44,7 @@ export const makeAiRuns = ({ cancel }: Pick<OperationsContext, 'cancel'>): Opera
         .max(200)
         .nullable()
         .default(null)
-        .describe('Runs with the same key go to the same deployment while a canary takes part of the runs'),
+        .describe('Runs with the same key go to the same deployment while a canary takes a part of the runs'),
     }),
     responses: { 201: RunView },
     async handle({ caller: { tenant_id, id }, params, body }) {

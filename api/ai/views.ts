@@ -143,7 +143,9 @@ export function toCanary(
 
 export const shownOfWebhook = {
   secret_hint: z.string().describe('The last four characters of the secret'),
-  former_until: Timestamp.nullable().describe('Until when the former secret is valid'),
+  former_until: Timestamp.nullable().describe(
+    'When the former secret stops being valid; null: there is none',
+  ),
   rotated_at: Timestamp,
 }
 const WebhookView = z.strictObject(shownOfWebhook).meta({ id: 'WorkflowWebhook' })

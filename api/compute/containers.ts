@@ -60,7 +60,7 @@ const ContainerView = z
     ...instanceView,
     status: z.enum(containerStates.all),
     status_reason: instanceView.status_reason.describe(
-      'Why the last operation failed, or why its host stopped it. `crash_looping: …`: it ends again and again, the last time with this exit code, and is restarted after longer and longer pauses',
+      'Why the last operation failed, or why the host stopped the container. `crash_looping: …`: the container ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `disk_full: …`: the container has written its `disk_gib` outside its disks, and its writes there fail',
     ),
     desired_state: z.enum(['running', 'stopped']),
     command: z.array(z.string()),

@@ -39,7 +39,7 @@ const view = {
   reserved: z.strictObject({ cpu_milli: z.int(), memory_mib: z.int(), disk_gib: z.int() }),
   last_report_at: Timestamp.nullable(),
   last_heard_at: Timestamp.nullable().describe(
-    'Its last sign of life; after 30 s without one it is `unreachable`',
+    'The host’s last heartbeat; after 30 s without one the host is `unreachable`',
   ),
   engine_silent_since: Timestamp.nullable().describe(
     'When its container engine stopped answering; until it answers again, the host gets nothing new',

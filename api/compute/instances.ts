@@ -88,7 +88,7 @@ export const creatable = {
 export const instanceView = {
   ...resourceView,
   status_reason: resourceView.status_reason.describe(
-    'Why the last operation failed. `crash_looping: …`: it ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `waits_for_room: …`: the disk of its host is full, and it is paused until there is room. `disk_full: …`: a container has written its `disk_gib` outside its disks, and its writes there fail',
+    'Why the last operation failed. `crash_looping: …`: the instance ends again and again, the last time with this exit code if there is one, and is restarted after longer and longer pauses. `waits_for_room: …`: the disk of its host is full, and the instance is paused until there is room',
   ),
   image: z.string(),
   image_digest: z.string().nullable(),

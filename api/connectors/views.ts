@@ -11,7 +11,7 @@ export const ConnectorView = z
     name: z.string(),
     provider: z.enum(providerNames),
     kind: z.enum(connectorKinds).describe('How the tenant connected; `none`: the server needs no credential'),
-    base_url: z.string().describe('Where the provider’s API is'),
+    base_url: z.string().describe('The URL of the provider’s API'),
     api_version: z.string().nullable().describe('The API version of Azure OpenAI'),
     account: z
       .strictObject({ id: z.string(), login: z.string() })

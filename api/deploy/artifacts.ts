@@ -27,7 +27,7 @@ const ArtifactView = z
       .describe(
         'The URL to which to send an archive in parts. It needs no other token, and is shown only once',
       ),
-    worker: z.string().nullable(),
+    worker: z.string().nullable().describe('The name of the machine that has the folder'),
     path: z.string().nullable().describe('The folder on the worker, when it is ready'),
     files: z.int().nullable(),
     unpacked_bytes: z.int().nullable(),

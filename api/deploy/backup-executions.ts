@@ -110,7 +110,7 @@ export const backupExecutions = [
   list({
     ...listed,
     path,
-    summary: 'List the backups of a deploy server’s databases, including deleted ones',
+    summary: 'List the backups of a deploy server’s databases, including those of deleted databases',
     params: byId,
     toView,
     stored,

@@ -21,7 +21,7 @@ import { path } from './deployments.ts'
 const CredentialsView = z
   .strictObject({
     dashboard_url: z.url(),
-    api_base_url: z.url().describe('The operations below the deploy server'),
+    api_base_url: z.url().describe('The base URL of the deploy server’s operations'),
     root_login: z.string().describe('The credentials for the dashboard'),
     root_password: z.string(),
     api_token: z.string().describe('A bearer token for the API, and the password for the registry'),

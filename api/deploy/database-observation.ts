@@ -64,7 +64,8 @@ export const databaseObservation = [
   activityFeed({
     path: `${path}/databases/{db}/activity`,
     permission: 'deploy_servers:read',
-    summary: 'List what happened to a database: its engine ended, or did not start',
+    summary:
+      'List what happened to a database: its creation, failed operations, ends and failed starts of its engine',
     params,
     scope: async (caller, { id, db }) => ({ resource_id: (await databaseOf(caller, id, db))._id }),
   }),

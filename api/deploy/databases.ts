@@ -73,7 +73,7 @@ const DatabaseView = z
     type: z.enum(databaseTypes),
     engine: z.enum(databaseTypes).describe('The same as `type`'),
     version: z.string(),
-    upgrades: z.array(z.string()).describe('Versions that can use its data as they are'),
+    upgrades: z.array(z.string()).describe('Versions that can use its data unchanged'),
     internal_host: z.string().nullable().describe('Its address in the deploy server’s network'),
     internal_port: PortNumber.nullable(),
     public_host: z
@@ -81,9 +81,7 @@ const DatabaseView = z
       .nullable()
       .describe('The host at which outside clients reach it over TLS; null unless published'),
     public_port: PortNumber.nullable(),
-    tls_certificate_pem: z
-      .string()
-      .describe('The certificate that outside clients must trust as its authority'),
+    tls_certificate_pem: z.string().describe('The self-signed certificate that outside clients must trust'),
     tls_server_name: z.string().describe('The name in the certificate'),
     worker: z.string().nullable().describe('The worker that has its volumes'),
     cpu_cores: z.number(),
@@ -231,7 +229,7 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
         ),
         execution_id: Id.optional().describe('The backup whose data the database starts with'),
         database_id: Id.optional().describe(
-          'The database, possibly deleted, whose data at the time `at` the new database starts with',
+          'The database to recover, possibly deleted; the new database starts with its data at the time `at`',
         ),
         at: Moment.optional().describe('A time to which `point_in_time` of that database allows recovery'),
         point_in_time: PointInTimeChange.default({ enabled: false }),

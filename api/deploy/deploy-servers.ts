@@ -178,7 +178,8 @@ export const makeDeployServers = ({ machineKinds = deployMachineKinds }: Operati
   activityList({
     path: '/api/v1/deploy-servers/{id}/activity',
     permission: 'deploy_servers:read',
-    summary: 'List what happened to a deploy server: lost machines, replacements, unhealthy targets',
+    summary:
+      'List what happened to a deploy server: its creation, failed operations, lost and replaced machines, unhealthy targets',
     ownerOf: (caller, id) => mine(deployServerResource, caller, id),
   }),
 ]

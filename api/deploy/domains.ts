@@ -89,7 +89,7 @@ export const domains = [
     method: 'POST',
     path,
     permission: 'deploy_servers:manage',
-    summary: 'Give an application a domain with a certificate by ACME, or redirect one',
+    summary: 'Add a domain that serves an application or redirects, with a certificate by ACME',
     params: byApp,
     body: z.strictObject({
       name: HostName.describe('A host name that resolves to the address of the load balancer'),

@@ -88,7 +88,7 @@ const fields = {
     .max(100)
     .nullable()
     .describe(
-      'The applications whose events to deliver; null: all. Events of no application are always delivered',
+      'The applications whose events to deliver; null: all. Events that belong to no application are always delivered',
     ),
   url: z.string().max(2048).describe('The URL for signed webhooks: http or https, at a public address'),
   address: Email.describe('The address for mails: that of an active user of the tenant'),

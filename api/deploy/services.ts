@@ -33,7 +33,7 @@ const ContainerView = z.strictObject({
   image: z.string(),
   state: z.enum(containerStates).describe('`completed`: a job that has done its work'),
   seen_at: Timestamp.nullable().describe('When it was last found running'),
-  exit_code: z.int().nullable().describe('The exit code of its last end'),
+  exit_code: z.int().nullable().describe('The last exit code; null: there is none'),
   memory_mib: z.int(),
   ports: z.array(z.strictObject({ port: z.int(), url: z.url().nullable() })),
 })
@@ -217,8 +217,7 @@ export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {
       method: 'PATCH',
       path: `${path}/{svc}`,
       permission: 'deploy_servers:manage',
-      summary:
-        'Change the compose file or the variables of a service; a change that does not run is rolled back',
+      summary: 'Change the compose file or the variables of a service; a change that fails is rolled back',
       params: byService,
       body: z
         .strictObject({

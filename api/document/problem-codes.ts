@@ -136,7 +136,7 @@ export const problemCodes: Record<string, Record<string, string>> = {
     workflow_deployed: 'Undeploy it first.',
     not_published: 'Publish the draft first.',
     not_deployed: 'Deploy it first.',
-    uses_missing: 'Create what the version uses again, or publish a version that does not use it.',
+    uses_missing: 'Create the missing resources again, or publish a version that does not use them.',
     runs_in_flight: 'Wait for its runs, or cancel them.',
     too_many_runs: 'Wait until some of its runs have ended.',
     depth_too_high: 'Reduce how deeply workflows run each other.',

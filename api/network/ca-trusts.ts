@@ -46,7 +46,7 @@ export const caTrusts = [
     method: 'POST',
     path: '/api/v1/ca-trusts',
     permission: 'certificates:create',
-    summary: 'Upload certificate authorities that routes trust to issue their targets’ certificates',
+    summary: 'Upload the certificate authorities with which routes verify their targets',
     body: z.strictObject({ name: Name, tags: Tags.default({}), certificates_pem: Authorities }),
     responses: { 201: CaTrustView },
     handle: async ({ caller, body }) => {

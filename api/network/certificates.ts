@@ -151,7 +151,7 @@ export const certificates = [
   activityList({
     path: '/api/v1/certificates/{id}/activity',
     permission: 'certificates:read',
-    summary: 'List a certificate’s failed renewals and expiry warnings',
+    summary: 'List what happened to a certificate: its issue, failed renewals, expiry warnings',
     ownerOf: (caller, id) => mine(certificateResource, caller, id),
   }),
 ]

@@ -21,7 +21,7 @@ export const Listener = z.strictObject({
     .refine((port) => [80, 443].includes(port) || port >= 1024, 'must be 80, 443, or from 1024 on')
     .nullable()
     .default(null)
-    .describe('80, 443, or from 1024 on. Default: the host picks a port and keeps it'),
+    .describe('80, 443, or 1024 and above. Default: the host picks a port and keeps it'),
   protocol: Protocol,
   certificate_ids: z
     .array(Id)

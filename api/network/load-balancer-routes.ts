@@ -44,7 +44,7 @@ const fields = {
     .min(0)
     .max(100_000)
     .describe(
-      'Routes are tried from the lowest priority on; at equal priority, the more specific route comes first',
+      'Routes are tried in ascending order of priority; at equal priority, the more specific route comes first',
     ),
   host_match: HostMatch.nullable().describe(
     'An exact host name, or a wildcard such as *.example.com; null: any host',

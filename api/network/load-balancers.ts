@@ -139,7 +139,8 @@ export const loadBalancers = [
   activityList({
     path: '/api/v1/load-balancers/{id}/activity',
     permission: 'load_balancers:read',
-    summary: 'List what happened to a load balancer: health changes, refused routes, moves',
+    summary:
+      'List what happened to a load balancer: its creation, failed operations, health changes, refused routes, moves',
     ownerOf: (caller, id) => mine(loadBalancerResource, caller, id),
   }),
 ]

@@ -45,7 +45,7 @@ const EmbedderView = z
     most_tokens: z
       .int()
       .nullable()
-      .describe('The tokens of the longest text that it reads; null: its provider does not say'),
+      .describe('The longest text that it reads, in tokens; null: its provider does not say'),
     connector_id: Id.nullable().describe('The connector; null: the embedder is one of the platform’s own'),
   })
   .meta({ id: 'RagEmbedder' })

@@ -226,7 +226,9 @@ export const makeRagDocuments = ({ apiUrl }: OperationsContext) => [
         .enum(['true', 'false'])
         .default('false')
         .transform((text) => text === 'true')
-        .describe('Also remove the snapshots of the store that may have it: all since its first upload'),
+        .describe(
+          'Also remove the store’s snapshots that may contain the document: all since its first upload',
+        ),
     }),
     responses: { 202: DocumentView },
     handle: ({ caller, params: { name, docId }, query }) =>

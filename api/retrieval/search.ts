@@ -34,7 +34,7 @@ const HitView = z
     version: z.int().describe('The version of the document'),
     metadata: Metadata,
     position: z.int().describe('The position of the chunk in its document, from 0'),
-    text: z.string().describe('The chunk’s own text, which shares nothing with other chunks'),
+    text: z.string().describe('The chunk’s own text, which does not overlap with other chunks'),
     context: z
       .string()
       .describe('The headings above the text and the header of its table, which are embedded with it'),

@@ -102,7 +102,7 @@ export const disks = [
   activityList({
     path: '/api/v1/disks/{id}/activity',
     permission: 'disks:read',
-    summary: 'List the events of a disk that no request caused',
+    summary: 'List what happened to a disk: its creation, failed operations, changes of its condition',
     ownerOf: (caller, id) => mine(diskResource, caller, id),
   }),
 

@@ -19,7 +19,7 @@ const McpToolsView = z
     changed: z
       .boolean()
       .nullable()
-      .describe('Whether this has changed since the last probe; null: there was none'),
+      .describe('Whether `tools_hash` has changed since the last probe; null: there was none'),
     transport: z.enum(transports).exclude(['auto']),
     protocol_version: z.string().nullable(),
     server: ServerView.nullable(),

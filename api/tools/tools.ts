@@ -34,12 +34,12 @@ export const tools = [
     method: 'GET',
     path: `${path}/credential-storage`,
     permission: 'tools:read',
-    summary: 'Get whether tools’ secrets can be stored, and the key that seals new ones',
+    summary: 'Get whether tools’ secrets can be stored, and the id of the key that seals new ones',
     responses: {
       200: z
         .strictObject({
           configured: z.boolean(),
-          key_id: z.string().nullable().describe('The data key that seals new secrets'),
+          key_id: z.string().nullable().describe('The id of the data key that seals new secrets'),
         })
         .meta({ id: 'CredentialStorage' }),
     },

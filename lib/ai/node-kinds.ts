@@ -18,17 +18,19 @@ const Need = z
   .regex(/^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62})?$/, 'must be the name of a node, or `switch.case`')
 
 const flow = {
-  needs: z.array(Need).max(bounds.needs).optional().describe('Nodes that must have ended before'),
+  needs: z.array(Need).max(bounds.needs).optional().describe('Nodes that must end before this one begins'),
   when: Expression.optional().describe('If it is false, the node is skipped'),
   on_error: z
     .union([z.literal('fail'), z.strictObject({ value: Constant }), z.strictObject({ goto: NodeName })])
     .optional()
-    .describe('After the last attempt: the run fails; the node has this output; that node takes over'),
+    .describe(
+      'What follows if the last attempt fails: the run fails, the node gets this output, or that node takes over',
+    ),
 }
 
 /** Of what does more than evaluate expressions. */
 const attempts = {
-  timeout_sec: z.int().min(1).max(bounds.wallSec).optional().describe('Of one attempt'),
+  timeout_sec: z.int().min(1).max(bounds.wallSec).optional().describe('Seconds that one attempt may take'),
   retry: z
     .strictObject({
       max: z.int().min(0).max(10).describe('Attempts after the first'),
@@ -37,7 +39,7 @@ const attempts = {
         .min(0.1)
         .max(300)
         .optional()
-        .describe('Before the second attempt, and twice as long before each that follows'),
+        .describe('Seconds before the second attempt; each later pause is twice as long'),
     })
     .optional(),
 }
@@ -59,7 +61,7 @@ const toolUse = {
     .min(1)
     .max(200)
     .optional()
-    .describe('Of an MCP server: its tool; of OpenAPI: the operation'),
+    .describe('For an MCP server: its tool; for OpenAPI: the operation'),
 }
 
 const steps = {
@@ -73,7 +75,7 @@ const steps = {
     tools: z.array(z.strictObject(toolUse)).max(32).optional().describe('Tools that the model may call'),
     max_tool_rounds: z.int().min(1).max(20).optional(),
     output_schema: JsonSchema.optional().describe(
-      `The answer is JSON of this schema; without it, a text. ${redacting}`,
+      `The JSON Schema of the answer; without it, the answer is text. ${redacting}`,
     ),
   },
   retrieve: {
@@ -95,12 +97,12 @@ const steps = {
       .record(z.string().regex(/^[A-Za-z0-9-]{1,100}$/, 'must be the name of a header'), Template)
       .optional(),
     body: Value.optional(),
-    output_schema: JsonSchema.optional().describe(`Of the answer’s body. ${redacting}`),
+    output_schema: JsonSchema.optional().describe(`The JSON Schema of the answer’s body. ${redacting}`),
   },
   workflow: {
     kind: z.literal('workflow'),
     workflow: Reference.describe('Id or name of another workflow'),
-    version: z.int().min(1).optional().describe('Without it, the version published last'),
+    version: z.int().min(1).optional().describe('The version; without it, the version published last'),
     input: Value,
   },
 }
@@ -112,7 +114,7 @@ const forEachItem = <S extends z.ZodRawShape>(shape: S) =>
     on_error: z
       .union([z.literal('fail'), z.strictObject({ value: Value })])
       .optional()
-      .describe('Of one item'),
+      .describe('What follows if an item fails'),
   })
 
 const ItemStep = z.discriminatedUnion('kind', [
@@ -138,7 +140,7 @@ export const NodeSpec = z.discriminatedUnion('kind', [
       .array(z.strictObject({ name: NodeName, when: Expression }))
       .min(1)
       .max(20)
-      .describe('The first whose `when` is true is the node’s output'),
+      .describe('The name of the first case whose `when` is true is the node’s output'),
     default: NodeName.optional().describe('The case if none is true; without it, the node fails'),
     ...flow,
   }),

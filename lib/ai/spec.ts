@@ -38,8 +38,12 @@ const Budget = z.strictObject({
     .positive()
     .max(1_000_000_000)
     .optional()
-    .describe('Input and output of all model calls of a run'),
-  wall_sec: z.int().min(1).max(bounds.wallSec).describe('Time of a run, waiting for people included'),
+    .describe('Input and output tokens of all model calls of a run'),
+  wall_sec: z
+    .int()
+    .min(1)
+    .max(bounds.wallSec)
+    .describe('Seconds that a run may take, including waits for people'),
 })
 
 export const Spec = z

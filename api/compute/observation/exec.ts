@@ -35,7 +35,7 @@ const ExecView = z
       .int()
       .nullable()
       .describe(
-        'The exit code; above 128: a signal ended the command. Null: the command did not end in time, and was hung up',
+        'The exit code; above 128: a signal ended the command. Null: the command was ended after `timeout_sec`',
       ),
     output: z.string().describe('stdout and stderr together, as a terminal shows them; the first MiB'),
     truncated: z.boolean().describe('Whether there was more output'),
@@ -56,7 +56,7 @@ export const instanceExec = (shown: ShownInstance, { plural, kind: { title } } =
         .min(1)
         .max(longestSec)
         .default(30)
-        .describe('Seconds after which the command is hung up'),
+        .describe('Seconds after which the command is ended: by SIGHUP, and by SIGKILL a second later'),
     }),
     responses: { 200: ExecView },
     lasts: 'wait',
