@@ -8,7 +8,7 @@ import type { ResourceDocument } from '../models/resources.ts'
 export const Id = z.uuid().describe('UUIDv7')
 export const byId = z.strictObject({ id: Id })
 
-/** The query of the deletion of what others may use. */
+/** The query of a deletion of something that others may use. */
 export const forced = z.strictObject({
   force: z
     .stringbool({ truthy: ['true'], falsy: ['false'] })

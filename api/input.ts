@@ -45,7 +45,7 @@ export async function readInput(
     : parseNothing(request.body as object, 'body', 422)
 }
 
-/** The fields of what a change shows, which the change does not take: those that cannot be changed. */
+/** The fields of a change's answer. Those that the change does not take cannot be changed. */
 function fixedFields(operation: Operation): string[] {
   const { body } = successOf(operation)
   if (!['PUT', 'PATCH'].includes(operation.method) || !body || !('shape' in body)) return []

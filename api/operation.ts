@@ -173,7 +173,7 @@ export interface Declaration<
   attempts_per_min?: number
   /** It takes no Idempotency-Key: its work cannot be a part of a transaction that may run again. */
   takes_no_key?: true
-  /** What a request takes of what its tenant may have open at once. Default: by the answer, a socket or a stream. */
+  /** As what a request counts among those that its tenant may have open at once. Default: by the answer, a socket or a stream. */
   lasts?: Lasting
   /**
    * Runs after `handle`, and gives the answer instead of it. What it waits for may depend on what `handle` has committed: with

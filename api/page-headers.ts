@@ -1,7 +1,7 @@
 import type { Response } from 'express'
 
-// Pages hold what can act: nothing but their own files runs in them, no other page frames them, and no address that they lead
-// to hears of theirs.
+// Pages hold tokens: only their own files run in them, no other page frames them, and the sites to which they link do not learn
+// their addresses.
 const policy = [
   "default-src 'none'",
   "script-src 'self'",

@@ -10,7 +10,7 @@ export const listenAddress = (address: string): string => (isLoopback(address) ?
 export const isLoopback = (address: string): boolean =>
   (isIP(address) === 4 && address.startsWith('127.')) || address === '::1'
 
-/** The network of a caller: of an IPv6 address its first 64 bits, which one caller has for themselves. */
+/** The network of a caller: of an IPv6 address, the first 64 bits, which belong to one caller. */
 export function networkOf(address: string): string {
   if (isIP(address) !== 6) return address
   const parsed = ipaddr.parse(address) as ipaddr.IPv6

@@ -5,7 +5,7 @@ import { sealPart, SegmentName, unsealPart } from './backup-protocol.ts'
 // key of its archive.
 
 export const segmentBytes = 16 * 1024 ** 2
-/** One that cannot be compressed grows a little. */
+/** A segment that cannot be compressed grows a little. */
 export const segmentAtMostKib = segmentBytes / 1024 + 64
 
 /** The databases on a host's machines that can have an archive, with its key and the scripts of their engines. */
@@ -16,7 +16,7 @@ export const DatabaseArchivesOnHost = z.object({
       id: z.string(),
       deploy_server_id: z.string(),
       machine_id: z.string(),
-      /** Null: what archive its volume has ends. `is_open`: the volume is known to have it. */
+      /** Null: the archive that its volume has ends. `is_open`: the volume is known to have it. */
       archive: z.object({ id: z.string(), key: z.string(), is_open: z.boolean() }).nullable(),
       scripts: z.object({
         open: z.string(),

@@ -99,7 +99,7 @@ export const CopyOrder = z.object({
   compressed: z.boolean(),
   counts: z.array(Count),
   engine: ScratchOrder.nullable(),
-  /** Segments that follow on a copy of files. They are read; with `target`, the engine is brought to that moment by them. */
+  /** Segments that follow on a copy of files. They are read; with `target`, they bring the engine to that moment. */
   log: z
     .object({
       archive_id: z.string(),

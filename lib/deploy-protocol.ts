@@ -76,14 +76,14 @@ export type Joining = z.infer<typeof Joining>
 export const DeployServices = z.object({ services: z.array(Service) })
 export type DeployServices = z.infer<typeof DeployServices>
 
-/** What engines of databases tell as it is now. */
+/** What engines of databases report as it is now. */
 export const databaseGauges = ['connections', 'connections_max', 'data_bytes', 'keys'] as const
 /** What they count; an engine may begin at 0 again at any time. */
 export const databaseCounters = ['queries', 'slow_queries', 'cache_hits', 'cache_misses'] as const
 export const databaseMetrics = [...databaseGauges, ...databaseCounters]
 export type DatabaseMetric = (typeof databaseMetrics)[number]
 
-/** What the engine of a database told at a moment. Not every engine tells all. */
+/** What the engine of a database reported at a moment. Not every engine reports all. */
 const DatabaseSample = z.strictObject({
   id: z.string(),
   machine_id: z.string(),
@@ -93,8 +93,8 @@ const DatabaseSample = z.strictObject({
 export type DatabaseSample = z.infer<typeof DatabaseSample>
 
 /**
- * What the replicas on a host's machines have used: `id` is that of their service. And how those ended that have, told once
- * by each start of the host's worker.
+ * What the replicas on a host's machines have used: `id` is that of their service. And how replicas ended, told once by each
+ * start of the host's worker.
  */
 export const ReplicaReport = z.strictObject({
   samples: z.array(InstanceSample.extend({ machine_id: z.string() })).max(samplesPerMessage),
@@ -210,7 +210,7 @@ const BuildsImage = z.object({ image: z.string(), build_id: z.string() })
 export const ImagesToRemove = z.object({
   registry: RegistryOnHost,
   images: z.array(BuildsImage),
-  /** Other builds have made the same, and need it; those of open builds have no digest yet. */
+  /** Images that other builds have made, too, and need; those of open builds have no digest yet. */
   kept: z.object({
     digests: z.array(z.string()),
     images: z.array(BuildsImage),
@@ -231,7 +231,7 @@ export const ImagesToCopy = z.object({
 })
 export type ImagesToCopy = z.infer<typeof ImagesToCopy>
 
-/** The users that the databases on a host's machines are to have, with their passwords. The host removes others of ours. */
+/** The users that databases on a host's machines are to have, with passwords. The host removes others that the platform made. */
 export const DatabaseUsersOnHost = z.object({
   version: z.string(),
   databases: z.array(
@@ -248,7 +248,7 @@ export const DatabaseUsersOnHost = z.object({
 })
 export type DatabaseUsersOnHost = z.infer<typeof DatabaseUsersOnHost>
 
-/** The databases on a host's machines whose engines are to be asked what they tell of themselves. */
+/** The databases on a host's machines whose engines are to be asked for metrics. */
 export const DatabaseMetricsOnHost = z.object({
   version: z.string(),
   databases: z.array(

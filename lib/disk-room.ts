@@ -4,8 +4,8 @@ const lookEveryMs = 5_000
 const levels = [0.85, 0.95]
 
 /**
- * Tells when the disk of a folder is 85 and 95 % full, and when it has room again, in words. `isFuller`: it became so. Returns how
- * to end that.
+ * Tells when the disk of a folder is 85 and 95 % full, and when it has room again, in words. `isFuller`: it became so. Returns a
+ * function that ends this.
  */
 export function watchDisk(folder: string, tell: (words: string, isFuller: boolean) => void): () => void {
   let before = 0

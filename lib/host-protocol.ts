@@ -287,7 +287,7 @@ export const requestHash = (method: string, target: string): string =>
  */
 export const internalAudience = 'keelson-internal'
 export const internalTokenSec = 60
-/** For the gateway, before Temporal, parties sign tokens that are good for longer: they go with each call. */
+/** For the gateway in front of Temporal, parties sign tokens that are good for longer: they go with each call. */
 export const gatewayAudience = 'keelson-gateway'
 export const gatewayTokenSec = 180
 /** Keys that seal the payloads of one party, in the format of a key file. */

@@ -7,8 +7,8 @@ const againMs = 1_000
 type Destination = ReturnType<typeof pino.destination>
 
 /**
- * A descriptor or file for a log, without which its process goes on: lines wait in memory while the disk is full, and those that
- * are more than 1 MiB are dropped. Pino by itself would end the process with the first line.
+ * A descriptor or file for a log. Its process goes on while the disk is full: lines wait in memory, and those beyond 1 MiB are
+ * dropped. Pino by itself would end the process with the first line.
  */
 export function patientDestination({ dest }: { dest: number | string }): Destination {
   const destination = pino.destination({ dest, sync: true, maxLength: heldBytes })

@@ -8,7 +8,7 @@ export interface Torn {
   to: number
 }
 
-// Quotes within an entry are escaped, so nothing else looks like the begin of one.
+// Quotes within an entry are escaped, so nothing else looks like the beginning of one.
 const begins = '{"log":"'
 const inLine = /[^\n]\{"log":"/
 

@@ -90,7 +90,7 @@ const refusalOf = ({ code, message }: ProtocolError): McpAnswer => ({
   is_refusal: refusals.includes(code),
 })
 
-/** What may be better when it is tried again. */
+/** Faults that may be over at the next attempt. */
 const passing = new Set([
   'name_not_found',
   'name_lookup_timed_out',
@@ -104,7 +104,7 @@ const passing = new Set([
   'server_error',
 ])
 
-/** What a probe says of a fault, for who calls. */
+/** What a probe says of a fault, for the caller. */
 export const callFaultOf = ({ reason, cause }: Fault, error?: unknown): CallFault =>
   new CallFault(reason, cause, { permanent: !passing.has(reason), cause: error })
 

@@ -50,7 +50,7 @@ export const requestToken = (
 
 const longestToken = 4096
 
-/** The party that says to have signed the token; not verified. Throws Unauthenticated. */
+/** The party that claims to have signed the token; not verified. Throws Unauthenticated. */
 export function claimedParty(token: string): Party {
   if (token.length > longestToken) throw new Unauthenticated('The token is too long')
   try {

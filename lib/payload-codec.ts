@@ -23,7 +23,7 @@ export interface CodecKeys {
  * attacker who reaches Temporal without the key can give no workflow and no activity an input.
  *
  * The SDK does not pass search attributes, headers and its own markers through codecs. Temporal's server adds two words of
- * its own, which are let through: they say nothing that who reaches Temporal could not bring about by a cancel.
+ * its own, which are let through: anyone who reaches Temporal could cause the same by a cancel.
  */
 export class EncryptingCodec implements PayloadCodec {
   readonly #keys: CodecKeys

@@ -13,8 +13,8 @@ const connectsWithinMs = 10_000
 /** For an answer to a request whose body is no stream: a host answers only after its engine has. */
 const answersWithinMs = 300_000
 /**
- * A server that answers later is asked for another connection so often: a network that drops packets, or a machine that is
- * frozen, closes none.
+ * How often a server that has not answered yet is asked for another connection: a network that drops packets, or a machine that
+ * is frozen, closes none.
  */
 const looksEveryMs = 5_000
 // Detects that the server has vanished from an idle connection.
@@ -119,7 +119,7 @@ const send = (asked: PinnedRequest, agent: PinnedAgent): Promise<IncomingMessage
     else sent.end(body)
   })
 
-/** Calls `gone` once the server does not take another connection. Returns how to end that. */
+/** Calls `gone` once the server does not take another connection. Returns a function that ends this. */
 function lookFor(url: URL, ca: string, gone: (error: Error) => void): () => void {
   const host = url.hostname.replace(/^\[|\]$/g, '') // of an IPv6 address
   let timer = setTimeout(look, looksEveryMs)

@@ -5,6 +5,6 @@ const shownChars = 4
 /** The last four characters of a generated secret. */
 export const endOf = (secret: string): string => secret.slice(-shownChars)
 
-/** The last four characters of a secret that a tenant gave; null if they were much of it. */
+/** The last four characters of a secret that a tenant gave; null if they would be much of it. */
 export const hintOf = (secret: string): string | null =>
   secret.length < 4 * shownChars ? null : endOf(secret)

@@ -64,7 +64,7 @@ export function storesOfTargets(open: OpenTarget): void {
 // Longer than it takes to store a blob and to commit a reference to it.
 const unfinishedMs = 3_600_000
 
-// Like a record, of which a full store takes some more.
+// A full store takes a blob of this size, as it takes some more records.
 const smallBytes = 1024
 
 /**
@@ -153,8 +153,8 @@ const removedAtOnce = 4
 const tryAgainMs = 600_000
 
 /**
- * Removes the blobs that are due from the buckets of tenants, and returns how many. A bucket that does not let itself be
- * tidied up delays nothing but its own, which is tried again later.
+ * Removes the blobs that are due from the buckets of tenants, and returns how many. A bucket that fails
+ * delays only the removal of its own blobs, which is tried again later.
  */
 export async function removeUnwantedObjects(
   tell: (target_id: string, reason: string) => void,

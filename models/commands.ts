@@ -84,7 +84,7 @@ async function write(body: object): Promise<Written> {
   return { matched: n, modified: nModified, isDuplicate, election: String(electionId) }
 }
 
-/** Codes of a MongoDB that ends, or is no primary any more: https://www.mongodb.com/docs/manual/reference/error-codes/ */
+/** Codes of a MongoDB that shuts down, or is no longer primary: https://www.mongodb.com/docs/manual/reference/error-codes/ */
 const primaryGone = new Set([91, 189, 10107, 11600, 11602, 13435, 13436])
 
 const isPrimaryGone = (error: unknown): boolean =>

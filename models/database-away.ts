@@ -8,7 +8,7 @@ import type { mongo } from 'mongoose'
 /** Without an answer for the sum of both, MongoDB is away. */
 const heartbeatMs = 500
 const connectMs = 3_000
-/** Work waits until MongoDB has been away for so long: a restart takes a second or two, and more on a busy machine. */
+/** Work waits until MongoDB has been away for this long: a restart takes a second or two, and more on a busy machine. */
 const patienceMs = 4_000
 
 export const patience = {
@@ -39,7 +39,7 @@ function makeAway(): AbortController {
 
 const news = new EventEmitter<{ back: [] }>().setMaxListeners(0)
 
-/** Runs `work` each time that this process reaches a primary again. Returns how to end that. */
+/** Runs `work` each time that this process reaches a primary again. Returns a function that ends this. */
 export function onReconnected(work: () => void): () => void {
   news.on('back', work)
   return () => void news.off('back', work)

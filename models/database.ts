@@ -100,7 +100,7 @@ const outside = AsyncLocalStorage.snapshot()
 
 /**
  * Runs `work` apart from the running transaction: its writes stay if that is rolled back, and it is not part of its
- * snapshot. For what was asked of others, which cannot be taken back.
+ * snapshot. For requests to other systems, which cannot be rolled back.
  */
 export const apart = <T>(work: () => Promise<T>): Promise<T> => outside(work)
 

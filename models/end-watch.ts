@@ -14,7 +14,7 @@ interface Ending {
   open?: true
 }
 
-// The change stream may have missed an end while it was interrupted, so what is waited for is also looked at: all together.
+// The change stream may have missed an end while it was interrupted, so awaited documents are also looked at, many in one query.
 // With a query for each, and one for its caller, 1,600 waiters took 96 % of a process's time.
 const lookEveryMs = 5_000
 const looksAtOnce = 1_000

@@ -15,7 +15,7 @@ import { Vpc } from './network/vpcs.ts'
 import { documentSumsOf } from './retrieval/document-acceptance.ts'
 import { Tool } from './tools/tools.ts'
 
-/** What of a limit is used by what exists, and what more is reserved by calls of models that are under way. */
+/** How much of a limit is used, and how much more is reserved by calls of models that are under way. */
 export interface LimitUse {
   used: number
   reserved: number
@@ -24,8 +24,8 @@ export interface LimitUse {
 const none = { tokens: 0, open: {} as Record<string, number> }
 
 /**
- * What counts against each of a tenant's limits, as the checks of acceptance count it. Null for a limit of each of several
- * things, such as one of VMs per VPC.
+ * What counts against each of a tenant's limits, as the checks of acceptance count it. Null for a limit that
+ * holds for each of several things, such as VMs per VPC.
  */
 export async function limitUseOf({
   _id: tenant_id,
@@ -38,7 +38,7 @@ export async function limitUseOf({
   const used: Partial<Record<LimitName, number>> = {
     max_archive_gib: gibOf((await LogTotal.findOne(its).lean())?.stored_bytes ?? 0),
     max_backup_gib: gibOf(await backupBytesOf(tenant_id)),
-    // Certificates and CA trusts may each be as many.
+    // The limit holds for certificates and for CA trusts, each by themselves.
     max_certificates: Math.max(await Certificate.countDocuments(its), await CaTrust.countDocuments(its)),
     max_connectors: await Connector.countDocuments(its),
     max_deploy_servers: await DeployServer.countDocuments(its),

@@ -28,8 +28,8 @@ export function needUnmanaged(title: string, { managed_by }: Managed): void {
 }
 
 /**
- * Throws ManagedResource if a resource would use one of another manager, as a tenant's NIC in a managed subnet. What is
- * the tenant's own may be used by all that is the tenant's.
+ * Throws ManagedResource if a resource would use one of another manager, such as a tenant's NIC in a managed subnet. All
+ * resources of the tenant may use the tenant's own.
  */
 export function needSameManager(title: string, used: Managed, user: Managed): void {
   if (used.managed_by !== null && used.managed_by !== user.managed_by)

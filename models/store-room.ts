@@ -5,7 +5,7 @@ import { gauge, metrics } from '../lib/metrics.ts'
 import { Problem } from '../lib/problem.ts'
 
 // What tenants store in MongoDB besides records (output, artifacts, backups) must not fill its disk: the records of the
-// whole platform are there. New work is refused before records fill it: a MongoDB without room ends.
+// whole platform are there. New work is refused before records fill it: a MongoDB without room crashes.
 
 /** MongoDB's disk has less free space than is kept: for records, or for the work that is under way. */
 export class StoreFull extends Problem {
@@ -32,7 +32,7 @@ const lookEveryMs = 5_000
 export const isFull = ({ free, reusable }: Omit<StoreRoom, 'total'>, kept: number): boolean =>
   free < kept && reusable < reusableEnough
 
-/** Whether new work is refused: 95 % of the disk are used, and of a large disk all but `kept`. */
+/** Whether new work is refused: 95 % of the disk is used, and of a large disk all but `kept`. */
 export const refusesWork = ({ free, total }: Omit<StoreRoom, 'reusable'>, kept: number): boolean =>
   free < Math.min(kept, total * 0.05)
 

@@ -1,6 +1,6 @@
 import { Problem } from '../lib/problem.ts'
 
-// What uses a resource. The user declares this, because it knows what it uses, and that does not know its users.
+// What uses a resource. The user declares this: it knows what it uses, and a resource does not know its users.
 
 /** One resource that uses another. */
 export interface Use {

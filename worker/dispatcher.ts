@@ -131,7 +131,7 @@ async function runningOf(client: Client, ids: string[]): Promise<Set<string>> {
   return running
 }
 
-/** Tells runs of decisions of which the API did not tell them. */
+/** Tells runs of the decisions that the API did not tell them. */
 async function tellOfDecisions(client: Client, log: Logger): Promise<void> {
   for (const { run_id, node } of await findUntoldDecisions(undispatchedAfterMs, batch)) {
     log.info({ run_id, node }, 'telling of a left decision')

@@ -16,8 +16,8 @@ import type { CollectionEmbedder } from '../models/retrieval/embedders.ts'
 import type { Embeddings } from '../models/retrieval/embeddings.ts'
 
 /**
- * The part of a platform worker that takes documents into the index. It has few places, so that thousands of documents keep
- * neither its other work nor the cores from anybody.
+ * The part of a platform worker that takes documents into the index. It has few places, so that thousands of documents
+ * hold up neither its other work nor other processes.
  */
 export async function makeDocumentsWorker(
   connection: NativeConnection,

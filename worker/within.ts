@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Waits for `work`, at most so long. Whether it has ended by then; throws what it throws until then. */
+/** Waits for `work`, at most this long. Returns whether it has ended. Throws what it throws until then. */
 export async function endsWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
   const ended = new AbortController()
   try {

@@ -256,7 +256,7 @@ function logOptions({ lines, since, follow }: z.infer<typeof LogQuery>): LogOpti
   const from = since === undefined ? {} : { since }
   if (follow === 'false') return { ...from, ...(lines === undefined ? {} : { lines }) }
   if (lines !== 0) return { ...from, follow: true, ...(lines === undefined ? {} : { lines }) }
-  // An engine reads its log after the answer has begun: by their number, the lines of between would be lines of before.
+  // An engine reads its log after the answer has begun: a count of 0 would leave out the lines that are written in between.
   const now = new Date().toISOString()
   return { since: since !== undefined && Date.parse(since) > Date.now() ? since : now, follow: true }
 }

@@ -27,7 +27,7 @@ type Archive = NonNullable<Wanted['archive']>
 // Each has a segment in memory.
 const databasesAtOnce = 2
 const answersWithinSec = 60
-/** A database with so many segments is asked again at once. */
+/** A database with this many segments is asked again at once. */
 const isBusyFrom = 8
 
 /** What an engine has said (EngineArchive.look). */

@@ -10,7 +10,7 @@ const connectsWithinSec = 2
 
 /** The platform starts a machine that has ended again within seconds, and within a minute if it ends again and again. */
 const startsAgainWithinMs = 180_000
-/** A machine to which nothing was sent for so long may have run meanwhile. */
+/** A machine to which nothing was sent for this long may have run meanwhile. */
 const forgottenAfterMs = 60_000
 
 /**

@@ -110,7 +110,7 @@ async function pass(
   await readRest(request)
 }
 
-/** Of the body. Throws if it is not told, or too long. */
+/** The length of the body. Throws if it is not given, or too long. */
 function lengthOf({ headers }: IncomingMessage): number {
   if (headers['transfer-encoding'] !== undefined)
     throw new Problem(411, 'length_required', 'The length of the body is needed')

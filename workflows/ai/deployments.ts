@@ -47,7 +47,7 @@ interface DeploymentEnd {
   code?: Parameters<AiRunEndActivities['undeployAiRuns']>[1]
 }
 
-/** Ends the runner: from its first step on, it gets no work and is refused everywhere. The primary's end is that of the others. */
+/** Ends the runner: from the first step on, it gets no work and is refused everywhere. The end of a primary ends the others. */
 export const deleteAiDeployment = durable(
   async (work: Work<DeploymentEnd>) => {
     const { id, progress } = work

@@ -29,7 +29,7 @@ export interface MapOfRuns extends Caller {
   node: string
   all: number
   at_once: number
-  /** Of an item. */
+  /** What an item that fails does. */
   on_error: 'fail' | 'value'
   attempts: Attempts
 }

@@ -23,7 +23,7 @@ const usual = ({ deployment_id }: Its) => ({
   heartbeatTimeout: '10 s' as const, // notices a killed runner; a cancel arrives with an answer to a heartbeat
 })
 
-/** How a node is carried out of which so many attempts were made. `node` null: the run's output. */
+/** How a node is carried out after `made` attempts. `node` null: the run's output. */
 export const onRunner = (its: Its, node: string | null, made = 0) => {
   const ofNode = node === null ? undefined : its.attempts?.[node]
   const sec = node !== null && its.waits?.maps[node] ? its.wall_sec : ofNode?.timeout_sec

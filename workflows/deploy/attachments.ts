@@ -4,14 +4,14 @@ import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { tellHosts } from '../network/hosts.ts'
 
-// Hosts bring about the users and the paths that the records want. A step has a host do so now, and waits for it.
+// Hosts make the users and the paths that the records want. A step has a host do so now, and waits for it.
 
 const platform = proxyLocalActivities<AttachmentActivities>({
   startToCloseTimeout: '10 s', // a few queries
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-/** A database that is busy may refuse for a while, a host make its networks anew. */
+/** A busy database may refuse for a while, and a host may be making its networks anew. */
 export const someTries = { retry: { initialInterval: '500 ms', maximumInterval: '5 s', maximumAttempts: 8 } }
 
 /** The user and the path are there when it returns. */

@@ -31,7 +31,7 @@ async function takeRoom(id: string): Promise<ReadingPlace> {
 export const typeOf = (error: unknown): string | null | undefined =>
   error instanceof ActivityFailure && error.cause instanceof ApplicationFailure ? error.cause.type : null
 
-/** Restores the copy into a scratch engine and compares it; reads it in full where that cannot be. */
+/** Restores the copy into a scratch engine and compares it; reads it in full where that is not possible. */
 async function verify({ id, undo, progress }: Work<unknown>): Promise<void> {
   progress('waiting for room on a worker')
   undo(() => platform.releaseScratch(id))

@@ -90,7 +90,7 @@ const isAway = (error: unknown): boolean =>
     isFailure(error.cause, 'engine_unavailable') ||
     isFailure(error.cause, 'platform_unavailable'))
 
-/** Has the registry run from which the workers pull the image of a deployment. */
+/** Makes sure that the registry runs from which the workers pull the image of a deployment. */
 export async function ensureRegistry(deployServerId: string, deploymentId: string): Promise<void> {
   const { host_id, machine_id } = await platform.registryPlace(deployServerId, deploymentId)
   await on(host_id, {
@@ -119,7 +119,7 @@ async function tidyAfterPush(deployServerId: string): Promise<void> {
   }
 }
 
-/** Builds an image on the worker, and pushes it to the deploy server's registry. Of a pushed image, there is only the rest to do. */
+/** Builds an image on the worker, and pushes it to the deploy server's registry. For a pushed image, copying and tidying are left. */
 export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>(
   async ({ id, input, undo, progress, afterwards }) => {
     if (input.pushed && input.deploy_server_id !== undefined) {

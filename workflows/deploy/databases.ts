@@ -83,7 +83,7 @@ async function makeUsers(id: string, { at, has_users }: DatabaseFacts): Promise<
   if (has_users && at) await on(at.host_id, someTries).applyDatabaseUsersOnHost(id).catch(unlessCancelled)
 }
 
-/** Has its worker and its image be there before anything ends. */
+/** Finds its worker and gets its image before anything ends. */
 async function prepare({ id, progress }: Work<unknown>): Promise<void> {
   progress('finding room on a worker')
   await platform.placeDatabase(id)
@@ -104,7 +104,7 @@ async function keepOutput(id: string): Promise<void> {
   await platform.noteFailedStart(id, await reading.lastLinesOnHost(at.machine_id, id).catch(() => []))
 }
 
-/** Ends what did not come to answer. Volumes in which there was never anything go with it. */
+/** Ends an engine that did not come to answer. Its volumes go with it if they never held data. */
 async function takeBack(id: string, former: FormerStart): Promise<void> {
   await keepOutput(id)
   await end(id)

@@ -104,7 +104,7 @@ async function replaceControlPlane(work: Server): Promise<void> {
 
 type Serving = Awaited<ReturnType<typeof deployments.servingOn>>[number]
 
-/** Waits until an application serves again. One that does not has ended before, or is ill by itself. */
+/** Waits until an application serves again. One that does not had ended before, or fails by itself. */
 async function awaitServing(id: string, { places, path, within_sec, routed }: Serving): Promise<void> {
   const { host_id, machine_id } = await deployments.managerOf(id)
   const waiting = on(host_id, { startToCloseTimeout: `${within_sec + 120} s` }) // its own limit ends it before

@@ -117,7 +117,7 @@ async function moveApplications({ id, carryOut }: Server, name: string): Promise
         const isOther = ['superseded', 'cancelled', 'state_conflict', 'not_found'].some((code) =>
           isFailure(error, code),
         )
-        if (!isOther) throw error // what became of it, the next look shows
+        if (!isOther) throw error // the next look shows how it ended
       }
     }
     await together(apps.map(move))

@@ -12,8 +12,8 @@ export const createRagCollection = durable(
 )
 
 /**
- * Changes the embedder. The former one serves until the store has all vectors of the next one, those of documents too that come
- * meanwhile.
+ * Changes the embedder. The former one serves until the store has all vectors of the next one, including those of documents
+ * that come meanwhile.
  */
 export const updateRagCollection = durable(async ({ id, operation_id, progress, renew, undo }) => {
   undo(() => store.settleRagEmbedder(id))

@@ -10,10 +10,10 @@ const records = proxyLocalActivities<RagCollectionActivities>({
   retry: { initialInterval: '100 ms', maximumInterval: '5 s' },
 })
 
-/** The store may name further vectors that it lacks once: if it was restored meanwhile. */
+/** The store may lack further vectors if it was restored meanwhile. */
 const mostRounds = 3
 
-/** Waits for a content that is sent in parts, and makes it the document's. */
+/** Waits for content that is sent in parts, and makes it the document's. */
 async function receive({ id, operation_id, progress }: Work<unknown>): Promise<void> {
   progress('waiting for the content')
   const is = await awaitUpload('The content', () => records.uploadOfRagDocument(id, operation_id))
