@@ -18,7 +18,7 @@ const signInPage = (message: string): string => `<!doctype html>
 <form method="post" action="/codec/sign-in">
 <label>E-mail <input name="email" type="email" required autocomplete="username"></label>
 <label>Password <input name="password" type="password" required autocomplete="current-password"></label>
-<label>Code, with an authenticator <input name="otp" autocomplete="one-time-code"></label>
+<label>Code of your authenticator app, if you have one <input name="otp" autocomplete="one-time-code"></label>
 <button>Sign in</button>
 </form></body></html>
 `

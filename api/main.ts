@@ -114,14 +114,20 @@ const operations = allOperations({
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {
     cancelOperation(temporal, workflowId).catch((error: unknown) =>
-      log.warn({ err: error, workflow_id: workflowId }, 'cancel not passed on; the dispatcher will'),
+      log.warn(
+        { err: error, workflow_id: workflowId },
+        'a cancel was not passed on; the dispatcher will pass it on',
+      ),
     )
   },
   tellOfDecision: (runId, node) => {
     tellOfDecision(temporal, runId)
       .then(() => markDecisionTold(runId, node))
       .catch((error: unknown) =>
-        log.warn({ err: error, run_id: runId, node }, 'decision not passed on; the dispatcher will'),
+        log.warn(
+          { err: error, run_id: runId, node },
+          'a decision was not passed on; the dispatcher will pass it on',
+        ),
       )
   },
   workflowUrl: (workflowId) =>

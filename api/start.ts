@@ -40,7 +40,9 @@ function starting<T extends { _id: string }>(
   const mark = (): void => {
     const ids = started
     started = []
-    markStarted(ids).catch((error: unknown) => log.warn({ err: error }, 'not marked as started'))
+    markStarted(ids).catch((error: unknown) =>
+      log.warn({ err: error }, 'started work was not marked as started'),
+    )
   }
   return (thing) => {
     const noteStarted = (): void => {
@@ -49,7 +51,10 @@ function starting<T extends { _id: string }>(
     start(thing)
       .then(noteStarted)
       .catch((error: unknown) =>
-        log.warn({ err: error, workflow_id: workflowOf(thing) }, 'not started; the dispatcher will'),
+        log.warn(
+          { err: error, workflow_id: workflowOf(thing) },
+          'a workflow was not started; the dispatcher will start it',
+        ),
       )
   }
 }

@@ -65,7 +65,9 @@ export function serveUploads(app: Express, { kinds, ratePerSec, tell, log }: Par
   async function tellOf({ id, operation_id }: Upload): Promise<void> {
     const workflowId = operation_id === null ? null : await workflowOf(operation_id)
     if (workflowId !== null)
-      await tell(workflowId).catch((err: unknown) => log.warn({ err, resource_id: id }, 'upload not told of'))
+      await tell(workflowId).catch((err: unknown) =>
+        log.warn({ err, resource_id: id }, 'the workflow was not told of the upload'),
+      )
   }
 
   async function answer(request: Request, response: Response): Promise<void> {

@@ -7,7 +7,7 @@ export class DiskNotMountable extends EngineError {
   readonly permanent = true
   readonly disk: string
   constructor(disk: string) {
-    super('A machine wrote the disk, so no container can have it')
+    super('A machine may have written to the disk, so no container can mount it')
     this.disk = disk
   }
 }

@@ -323,7 +323,7 @@ export class HostsApart extends EngineError {
   readonly permanent = true
   constructor() {
     super(
-      'The hosts with members of this VPC are set to different tunnels between them: an operator has to set KEELSON_NETWORK_TUNNEL alike on all hosts',
+      'The hosts with members of this VPC use different tunnels: an operator must set KEELSON_NETWORK_TUNNEL to the same value on all hosts',
     )
   }
 }

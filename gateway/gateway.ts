@@ -79,7 +79,10 @@ export async function openGateway(settings: GatewaySettings, log: Logger): Promi
     async (path, call) => {
       const method = methods.get(path)
       if (!method)
-        throw new CallRefused(status.permissionDenied, 'Only what a worker of activities calls is served')
+        throw new CallRefused(
+          status.permissionDenied,
+          'The gateway serves only the methods that an activity worker calls',
+        )
       const party = await callers.authenticate(call.headers.authorization, method.isPoll)
       const sealing = sealingOf(party)
       const signal = method.isPoll ? AbortSignal.any([call.signal, stopping.signal]) : call.signal
@@ -122,7 +125,7 @@ function listener(settings: GatewaySettings, log: Logger): Http2Server | Http2Se
     throw new Error('KEELSON_GATEWAY_TLS_CERT_FILE and KEELSON_GATEWAY_TLS_KEY_FILE go together')
   if (!isLoopback(settings.KEELSON_GATEWAY_HOST) && settings.KEELSON_GATEWAY_PLAINTEXT !== 'true')
     throw new Error(
-      'The gateway serves other machines by TLS: set KEELSON_GATEWAY_TLS_CERT_FILE and KEELSON_GATEWAY_TLS_KEY_FILE, or KEELSON_GATEWAY_PLAINTEXT if something before it ends TLS',
+      'The gateway serves other machines by TLS: set KEELSON_GATEWAY_TLS_CERT_FILE and KEELSON_GATEWAY_TLS_KEY_FILE, or KEELSON_GATEWAY_PLAINTEXT if a proxy in front of it terminates TLS',
     )
   return createServer(options)
 }

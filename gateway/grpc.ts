@@ -127,7 +127,7 @@ async function read(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): Pr
   if (all[0] !== 0 || headers['content-type']?.startsWith('application/grpc') !== true)
     throw new CallRefused(status.unimplemented, 'Only uncompressed gRPC messages are served')
   if (all.byteLength < 5 || all.readUInt32BE(1) !== all.byteLength - 5)
-    throw new CallRefused(status.invalidArgument, 'The message is not whole')
+    throw new CallRefused(status.invalidArgument, 'The message is incomplete')
   return all.subarray(5)
 }
 

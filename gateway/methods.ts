@@ -51,7 +51,8 @@ export function makeMethods({
 
   /** Throws CallRefused unless a party named the platform's namespace, or none. */
   const hold = ({ namespace: named }: { namespace: string }): void => {
-    if (named && named !== namespace) throw new CallRefused(status.permissionDenied, 'Not this namespace')
+    if (named && named !== namespace)
+      throw new CallRefused(status.permissionDenied, 'The gateway does not serve this namespace')
   }
   const whose = ({ identity }: { identity: string }) => ({
     namespace,
@@ -79,7 +80,7 @@ export function makeMethods({
     hold(asked)
     const name = queueOf(party)
     if (asked.taskQueue?.name !== name)
-      throw new CallRefused(status.permissionDenied, `Not this ${party.kind}’s queue`)
+      throw new CallRefused(status.permissionDenied, `The queue is not this ${party.kind}’s`)
     const { TASK_QUEUE_KIND_NORMAL: kind } = proto.temporal.api.enums.v1.TaskQueueKind
     const task = await ask(call, () =>
       service.pollActivityTaskQueue({ ...whose(asked), taskQueue: { name, kind } }),

@@ -71,7 +71,7 @@ function bodyOf(text: string, contentType: string): unknown {
 /** Throws CallFault for JSON that is too deep for an output: much deeper, it could not even be written. */
 export function needShallow(value: unknown): void {
   if (!isDeeperThan(value, runBounds.depth - 1)) return
-  const message = `The answer has more than ${runBounds.depth - 1} objects and lists within each other`
+  const message = `The answer has objects and lists nested more than ${runBounds.depth - 1} deep`
   throw new CallFault('too_large', message, { permanent: true })
 }
 
@@ -95,7 +95,7 @@ export function needHeaders(headers: Record<string, string>): void {
       ? 'is set by the platform'
       : /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
         ? null
-        : 'has characters that no header takes'
+        : 'has characters that a header cannot have'
     if (why) throw new CallFault('invalid_request', `The header ${name} ${why}`, { permanent: true })
   }
 }

@@ -169,7 +169,7 @@ async function faultOf(
     return {
       stage: phase,
       reason: 'no_answer',
-      cause: `The server took the ${phase === 'list' ? 'request for its tools' : 'handshake'} and did not answer it in time`,
+      cause: `The server accepted the ${phase === 'list' ? 'request for its tools' : 'handshake'} but did not answer it in time`,
       remedy: 'Look at the log of the server, and try again',
     }
   if (answer && isNoMcp(error, answer.headers))
@@ -190,7 +190,7 @@ function isNoMcp(error: unknown, headers: Headers): boolean {
 
 function contentType(headers: Headers): string {
   const [type = ''] = (headers.get('content-type') ?? '').split(';')
-  return /^[\w.+-]{1,40}\/[\w.+-]{1,40}$/.test(type) ? type.toLowerCase() : 'no type of content'
+  return /^[\w.+-]{1,40}\/[\w.+-]{1,40}$/.test(type) ? type.toLowerCase() : 'no content type'
 }
 
 /** The HTTP status that an error of the client is about, wherever in its causes. */

@@ -15,7 +15,7 @@ const seconds = {
 export const metrics = {
   httpRequests: new Histogram({
     name: 'keelson_http_request_duration_seconds',
-    help: 'From a request to the end of its answer; what streams takes as long as it is read',
+    help: 'From a request to the end of its answer; a stream counts until it is closed',
     labelNames: ['operation', 'status'] as const,
     buckets: seconds.short,
   }),
@@ -26,13 +26,13 @@ export const metrics = {
   }),
   operationsEnded: new Histogram({
     name: 'keelson_operation_duration_seconds',
-    help: 'From the acceptance of an operation to its end, by how it ended; of those that this process ended',
+    help: 'From the acceptance of an operation to its end, by how it ended; only operations that this process ended',
     labelNames: ['kind', 'verb', 'state'] as const,
     buckets: seconds.long,
   }),
   aiRunsEnded: new Histogram({
     name: 'keelson_ai_run_duration_seconds',
-    help: 'From the acceptance of a run of an AI workflow to its end, by what started it and how it ended; of those that this process ended',
+    help: 'From the acceptance of a run of an AI workflow to its end, by what started it and how it ended; only runs that this process ended',
     labelNames: ['trigger', 'status'] as const,
     buckets: seconds.long,
   }),
@@ -77,7 +77,7 @@ export const metrics = {
   }),
   logPieces: new Counter({
     name: 'keelson_log_archived_pieces_total',
-    help: 'In how many pieces',
+    help: 'Pieces in which this host brought output to the archive',
   }),
   storeRefused: new Counter({
     name: 'keelson_store_refused_total',
@@ -124,7 +124,7 @@ export async function serveMetrics(
     register.metrics().then(
       (text) => response.writeHead(200, { 'content-type': register.contentType }).end(text),
       (error: unknown) => {
-        log.error({ err: error }, 'the metrics cannot be told')
+        log.error({ err: error }, 'the metrics could not be collected')
         response.writeHead(500).end()
       },
     )
@@ -134,7 +134,7 @@ export async function serveMetrics(
     server.listen(port, listenAddress(address))
     await once(server, 'listening')
   } catch (error) {
-    log.error({ err: error, address, port }, 'no metrics: the address cannot be listened on')
+    log.error({ err: error, address, port }, 'no metrics: this process cannot listen on the address')
   }
   return {
     async close() {

@@ -93,7 +93,7 @@ function open(ring: KeyRing, payload: Payload): Payload {
     )
     return proto.temporal.api.common.v1.Payload.decode(plain)
   } catch (cause) {
-    throw new PayloadRefused('The payload does not open', { cause })
+    throw new PayloadRefused('The payload cannot be decrypted', { cause })
   }
 }
 

@@ -33,7 +33,7 @@ function connectPinned({ host, port, ca }: RequestOptions, connected?: Connected
     rejectUnauthorized: true, // set explicitly, since the environment could turn verification off
     // Called for each connection, since no session is resumed. OpenSSL would also take what the certificate has signed.
     checkServerIdentity: (_name, { raw }) =>
-      raw.equals(pinned.raw) ? undefined : new Error('The server shows another certificate'),
+      raw.equals(pinned.raw) ? undefined : new Error('The server presents another certificate'),
   })
   const failed = (error: Error) => connected?.(error, socket)
   const tooLate = () => socket.destroy(new Error('The server does not finish its TLS handshake'))

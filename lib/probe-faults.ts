@@ -32,9 +32,9 @@ export function networkFault({ step, error }: NonNullable<WatchedFetch['fault']>
 
 const tooSlow = {
   dns: { reason: 'name_lookup_timed_out', cause: 'The name of the server was not looked up in time' },
-  connect: { reason: 'connect_timed_out', cause: 'The server did not take the connection in time' },
+  connect: { reason: 'connect_timed_out', cause: 'The server did not accept the connection in time' },
   tls: { reason: 'tls_timed_out', cause: 'The server did not finish the TLS handshake in time' },
-  http: { reason: 'no_answer', cause: 'The server took the request and did not answer in time' },
+  http: { reason: 'no_answer', cause: 'The server accepted the request but did not answer in time' },
 }
 
 function policyFault(error: unknown): Fault {

@@ -86,7 +86,7 @@ export interface BucketCheck {
 
 /** Writes, reads and removes a small object. Null: all three can be done. */
 export async function checkBucket(store: BlobStore, key: string): Promise<BucketCheck | null> {
-  const bytes = Buffer.from('Keelson looks whether it can write, read and delete here.\n')
+  const bytes = Buffer.from('Keelson checks that it can write, read and delete objects here.\n')
   const steps: [BucketCheck['step'], () => Promise<unknown>][] = [
     ['write', () => store.put(key, bytes)],
     [

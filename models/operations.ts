@@ -267,7 +267,12 @@ function newOperation<D extends ResourceDocument, Verb extends string>(
   const now = new Date()
   const { parent, input = {} } = request
   if (Buffer.byteLength(JSON.stringify(input)) > mostInputBytes)
-    throw new Problem(422, 'too_large', 'The input of the operation is too large', 'At most 1 MiB')
+    throw new Problem(
+      422,
+      'too_large',
+      'The input of the operation is too large',
+      'The input has more than 1 MiB',
+    )
   return {
     _id: id,
     tenant_id: request.tenantId,

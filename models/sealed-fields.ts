@@ -40,7 +40,7 @@ export class SecretsUnreadable extends Error {
 
   /** `places`: `<collection>.<path> of <id>` */
   constructor(places: string[]) {
-    super(`${places.length} sealed secrets do not open: ${places.slice(0, 5).join(', ')}`)
+    super(`${places.length} sealed secrets cannot be decrypted: ${places.slice(0, 5).join(', ')}`)
   }
 }
 

@@ -64,7 +64,7 @@ export function secretFaults(found: FoundSecret[], accepted: AcceptedSecret[]): 
   const idle = accepted.filter((one) => !found.some((secret) => isOf(secret, one)))
   return [
     ...open.map(({ place, rule }) => `${place}: ${rule}`),
-    ...idle.map(({ file, rule }) => `${file}: ${rule} is accepted, and not there`),
+    ...idle.map(({ file, rule }) => `${file}: ${rule} is accepted, but was not found`),
   ]
 }
 
@@ -96,6 +96,6 @@ if (import.meta.main) {
     for (const fault of faults) console.error(fault)
     if (faults.length > 0) process.exitCode = 1
   } else {
-    console.log('not scanned: it is no work tree of git')
+    console.log('not scanned: this is not a Git work tree')
   }
 }

@@ -19,7 +19,7 @@ const lookAfterMs = 60_000
 const lookEveryMs = 30_000
 const batch = 200
 
-const endedInside = 'The work was ended by an operator, or failed inside'
+const endedInside = 'An operator ended the work, or the platform failed'
 
 /** What is accepted, and carried out by a workflow: operations, and runs of AI workflows. */
 interface Kind<T extends { _id: string }> {
@@ -100,7 +100,10 @@ function makeRound<T extends { _id: string }>(kind: Kind<T>, client: Client, log
   return async (): Promise<void> => {
     for (const thing of await kind.undispatched(undispatchedAfterMs, batch)) {
       if (await kind.waits(thing)) continue
-      log.info({ id: thing._id, workflow_id: kind.workflowOf(thing) }, `starting a left ${kind.name}`)
+      log.info(
+        { id: thing._id, workflow_id: kind.workflowOf(thing) },
+        `starting an accepted ${kind.name} that was not started`,
+      )
       await kind.start(client, thing)
       await kind.markDispatched([thing._id])
     }
@@ -134,7 +137,7 @@ async function runningOf(client: Client, ids: string[]): Promise<Set<string>> {
 /** Tells runs of the decisions that the API did not tell them. */
 async function tellOfDecisions(client: Client, log: Logger): Promise<void> {
   for (const { run_id, node } of await findUntoldDecisions(undispatchedAfterMs, batch)) {
-    log.info({ run_id, node }, 'telling of a left decision')
+    log.info({ run_id, node }, 'passing on a decision that was not passed on')
     await tellOfDecision(client, run_id)
     await markDecisionTold(run_id, node)
   }

@@ -51,7 +51,7 @@ export function startEventSender(outbound: Outbound, log: Logger): { stop(): Pro
     while (!signal.aborted) {
       if (underWay.size >= most.all) await Promise.race(underWay.values())
       const attempt = await claimDelivery(busy()).catch((error: unknown) => {
-        log.warn({ err: error }, 'events cannot be looked for')
+        log.warn({ err: error }, 'due events could not be read')
         return null
       })
       if (attempt)

@@ -106,7 +106,7 @@ async function about() {
 }
 
 watchDisk(settings.KEELSON_HOST_STATE, (words, isFuller) => log[isFuller ? 'warn' : 'info'](words))
-await untilItWorks('having the state folder alone', () => haveAlone(settings.KEELSON_HOST_STATE), insisting)
+await untilItWorks('locking the state folder', () => haveAlone(settings.KEELSON_HOST_STATE), insisting)
 const tls = await planeIdentity(settings.KEELSON_HOST_STATE)
 const credential = await enrolled(settings.KEELSON_HOST_STATE, async (public_key) => {
   const token = settings.KEELSON_HOST_TOKEN
@@ -222,7 +222,11 @@ const parts: HostPart[] = [
 
 function applyWanted(name: string): boolean {
   const part = parts.find((one) => one.name === name)
-  part?.applyWanted?.().catch((err: unknown) => log.warn({ err, part: name }, 'not as wanted; trying again'))
+  part
+    ?.applyWanted?.()
+    .catch((err: unknown) =>
+      log.warn({ err, part: name }, 'this part is not in its wanted state; trying again'),
+    )
   return part !== undefined
 }
 
@@ -277,7 +281,8 @@ const reporting = keepReporting(
       tokens.trust(hostId, answer.jwks)
       if (answer.data_plane_url !== reachedAt) {
         reachedAt = answer.data_plane_url
-        if (reachedAt !== planeUrl) log.warn({ url: reachedAt }, 'the platform reaches this host only there')
+        if (reachedAt !== planeUrl)
+          log.warn({ url: reachedAt }, 'the platform reaches this host only at this URL')
       }
       startedWith('reports')
     },
@@ -339,7 +344,7 @@ const working = {
 }
 await keepWorking(working, signal)
 // What looks into instances may wait for an answer of a tenant's program, which may never come.
-if (!(await endsWithin(keptEndMs, Promise.all(kept)))) log.warn('some work in the background is cut off')
+if (!(await endsWithin(keptEndMs, Promise.all(kept)))) log.warn('some background work was cut off')
 await plane.close()
 for (const part of parts) await part.close?.()
 await scraped.close()

@@ -27,7 +27,7 @@ export function startMailer(settings: MailerSettings, log: Logger): { stop: () =
   async function run(): Promise<void> {
     while (!signal.aborted) {
       const mail = await claimDueMail().catch((error: unknown) => {
-        log.warn({ err: error }, 'mail cannot be looked for')
+        log.warn({ err: error }, 'due mail could not be read')
         return null
       })
       if (mail) await deliver(mail)

@@ -35,7 +35,7 @@ export function watchHosts(log: Logger): { stop: () => Promise<void> } {
       await endLeftRests()
     } catch (error) {
       listeningSince = Date.now()
-      log.warn({ err: error }, 'hosts cannot be looked at')
+      log.warn({ err: error }, 'hosts could not be checked')
     }
   }
 

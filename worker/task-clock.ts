@@ -40,15 +40,15 @@ export function startTaskClock(log: Logger): { stop(): Promise<void> } {
         await begin('a scheduled run of an AI workflow', await dueSchedules(batch), beginDueRun)
         await begin('a backup', await dueBackups(batch), beginDueBackup)
         await begin('the removal of old backups', await untidyBackups(batch), removeOldBackups)
-        await begin('a snapshot of a store of retrieval', await dueSnapshots(batch), beginDueSnapshot)
-        await begin('a base of an archive', await archivesToLookAt(batch), lookAtArchive)
+        await begin('a snapshot of a retrieval store', await dueSnapshots(batch), beginDueSnapshot)
+        await begin('a base backup of an archive', await archivesToLookAt(batch), lookAtArchive)
         await begin('the tidying of an archive', await untidyArchives(batch), tidyArchive)
         await pauseSilentArchives(batch)
         // Few at a time: each is read whole.
-        await begin('a look at a backup', await unverifiedBackups(looks), beginVerification)
+        await begin('the verification of a backup', await unverifiedBackups(looks), beginVerification)
       } catch (error) {
         // MongoDB is away; the next round retries.
-        log.warn({ err: error }, 'what is due was not looked for')
+        log.warn({ err: error }, 'due work could not be read')
       }
       await setTimeout(everyMs, null, { signal: stopping.signal }).catch(() => {})
     }

@@ -93,7 +93,7 @@ export const makeAiRunActivities = ({ client, log }: { client: Client; log: Logg
 /** The run has ended, whether or not its canary can be looked at: the next run that ends looks again. */
 const lookAfter = ({ tenant_id, deployment_id }: RunSummary, log: Logger): Promise<void> =>
   lookAtCanary(tenant_id, deployment_id).catch((err: unknown) =>
-    log.warn({ err, deployment_id }, 'a canary was not looked at'),
+    log.warn({ err, deployment_id }, 'a canary was not checked'),
   )
 
 export type AiRunActivities = ReturnType<typeof makeAiRunActivities>

@@ -6,7 +6,7 @@ export const makeConnectorActivities = () => ({
   async lookAfterConnectors(): Promise<{ looked_at: number }> {
     const { log } = Context.current()
     const looked_at = await lookAfterConnectors(({ _id, tenant_id, provider }, error) =>
-      log.info('a connector was not looked after; trying again later', {
+      log.info('a connector was not checked or refreshed; trying again later', {
         connector_id: _id,
         tenant_id,
         provider,

@@ -55,7 +55,7 @@ export const makeBuildActivities = () => ({
     const server = await theServer(deployServerId)
     if (buildId !== null && (await theBuild(buildId)).image_state === 'gone')
       throw ApplicationFailure.nonRetryable(
-        'The worker was lost before its image was copied: build it again',
+        'The worker was lost before the image was copied: build it again',
         'image_lost',
       )
     const places = await Promise.all(

@@ -137,7 +137,7 @@ export const makeDatabaseActivities = () => ({
     const database = await findDatabase(id)
     if (!database || output.length === 0) return
     const { tenant_id } = database
-    const message = 'The database did not start; `data.output` has the last that it wrote'
+    const message = 'The database did not start; `data.output` has its last output'
     await noteActivity({ tenant_id, resource_id: id, kind: 'start_failed', message, data: { output } })
   },
 

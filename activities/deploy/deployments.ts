@@ -190,7 +190,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const { _id, current_id } = application
     if (current_id === id) return { app_id: _id, current_id, replicas: [] }
     await Application.updateOne({ _id }, { $pull: { wanted_ids: id } }).setOptions(everyTenant)
-    await logDeployment(id, 'taking the release back; what served before serves on')
+    await logDeployment(id, 'taking the release back; the former release, if any, keeps serving')
     return { app_id: _id, current_id, replicas: await onHosts(deployment.places) }
   },
 

@@ -46,7 +46,7 @@ export const makeArtifactsOnHost = ({ folders, uploads, content, check }: Parts)
     sha256: string | null,
   ): Promise<Unpacked & { sha256: string }> {
     const digest = await uploads.digest(machineId, artifactId)
-    if (digest === '') throw new ArchiveRefused('it was lost with its worker: send it again')
+    if (digest === '') throw new ArchiveRefused('it was lost with its worker; send it again')
     if (sha256 !== null && digest !== sha256) throw new ArchiveRefused(`its SHA-256 is ${digest}`)
     const { files, found } = check(await uploads.read(machineId, artifactId), limits)
     const { finish } = await folders.put(machineId, name, artifactId, files)

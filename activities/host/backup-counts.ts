@@ -60,17 +60,17 @@ export const parseFound = (output: string): Map<string, number> =>
 export function compared(counts: Count[], found: Map<string, number>): Verified {
   for (const { name, least, most } of counts) {
     const there = found.get(name)
-    if (there === undefined && least > 0) throw new BackupDamaged(`${name} is missing in what was restored`)
+    if (there === undefined && least > 0) throw new BackupDamaged(`${name} is missing in the restored data`)
     if (there !== undefined && (there < least || there > (most ?? there)))
       throw new BackupDamaged(
-        `${name} has ${there} rows when it is restored, and had ${most ?? `at least ${least}`}`,
+        `${name} has ${there} rows after the restore, but had ${most ?? `at least ${least}`}`,
       )
   }
   const names = new Set(counts.map(({ name }) => name))
   const isExact = counts.every(({ most }) => most !== null)
   const more = [...found.keys()].find((name) => !names.has(name))
   if (isExact && more !== undefined)
-    throw new BackupDamaged(`${more} is in what was restored, and not in the copy`)
+    throw new BackupDamaged(`${more} is in the restored data, but not in the copy`)
   return foundIn(found)
 }
 

@@ -185,7 +185,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       await awaitAnswer(engine, scratchId, recoversWithinMs)
     }
     const { output, errors, exit_code } = await read(container, engine.count, `count-${scratchId}`)
-    if (exit_code !== 0) throw new BackupFailed(`what was restored cannot be counted: ${lastOf(errors)}`)
+    if (exit_code !== 0) throw new BackupFailed(`the restored data cannot be counted: ${lastOf(errors)}`)
     const found = parseFound(output)
     return log?.target ? foundIn(found) : compared(order.counts, found)
   }
@@ -309,7 +309,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     async refillOnHost(deployServerId: string, executionId: string, databaseId: string): Promise<Verified> {
       const order = await api.copy(deployServerId, executionId, databaseId)
       const { engine } = order
-      if (!engine) throw new BackupFailed('the database has no place')
+      if (!engine) throw new BackupFailed('the database is on no worker')
       const { machine_id, stop_grace_sec } = engine
       const verified = await restoreInto(deployServerId, executionId, databaseId, order, engine)
       await scratch.stop(machine_id, databaseId, stop_grace_sec)

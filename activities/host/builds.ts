@@ -58,7 +58,7 @@ export function makeBuildsOnHost({
   ): Promise<Pick<BuildOrder, 'dockerfile' | 'folder' | 'build_args'> & { generated: string | null }> {
     const { folder, dockerfile, build_args, base_images } = wanted
     const own = (path: string) => {
-      say(`building by the artifact’s ${path}`)
+      say(`building with the artifact’s ${path}`)
       return { dockerfile: { path }, folder, build_args, generated: null }
     }
     if (dockerfile !== null) return own(dockerfile)
@@ -68,7 +68,8 @@ export function makeBuildsOnHost({
       for (const line of text.trimEnd().split('\n')) say(`  ${line}`)
     }
     const have = async (image: string): Promise<void> => {
-      if ((await copy(machineId, image, cancellationSignal())) === 'copied') say(`${image} is from the host`)
+      if ((await copy(machineId, image, cancellationSignal())) === 'copied')
+        say(`${image} was copied from the host`)
     }
     if (wanted.nixpacks) {
       const { image, base_image } = wanted.nixpacks

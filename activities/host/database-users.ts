@@ -92,7 +92,7 @@ export function makeDatabaseUsers({ commands, wanted, log }: Parts) {
     look(running: { id: string; started_at: string }[]): void {
       startedAt = new Map(running.map(({ id, started_at }) => [id, started_at]))
       if (now.databases.some(isOutdated))
-        apply().catch((err: unknown) => log.warn({ err }, 'users of databases were not looked at'))
+        apply().catch((err: unknown) => log.warn({ err }, 'the users of databases were not checked'))
     },
   }
 }

@@ -75,7 +75,7 @@ export function makeLoadBalancers({ engine, namespaces, networks, wanted, onChan
       onChange(one.id)
     }
     if (faults.size === 0) version = now.version
-    for (const [id, err] of faults) log.warn({ err, id }, 'a load balancer is not as it should be')
+    for (const [id, err] of faults) log.warn({ err, id }, 'a load balancer is not in its wanted state')
     return faults
   }
 

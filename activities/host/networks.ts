@@ -122,7 +122,7 @@ export function makeNetworks({ driver, wanted, engine, log }: Parts) {
     async function end(): Promise<Map<string, unknown>> {
       await Promise.all([...vpcs.values(), ...along.values()])
       if (faults.size === 0 && number === runs) version = now.version
-      for (const [id, err] of faults) log.warn({ err, id }, 'a network is not as it should be')
+      for (const [id, err] of faults) log.warn({ err, id }, 'a network is not in its wanted state')
       return faults
     }
     const fail = (id: string): void => {

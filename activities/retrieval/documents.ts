@@ -196,7 +196,7 @@ async function putInto(work: Work): Promise<{ lacked: string[]; disk_id: string 
   } catch (error) {
     const isOther = error instanceof StoreError && error.code === 'embedder_mismatch'
     if (!isOther || !(await changesEmbedder(collection))) throw error
-    throw new Error('The collection got another embedder just now: begin again with that', { cause: error })
+    throw new Error('The collection has just got another embedder: begin again with it', { cause: error })
   }
 }
 

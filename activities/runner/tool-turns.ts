@@ -92,7 +92,7 @@ async function misfitOf(
 ): Promise<string | null> {
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     return 'The arguments are not the JSON of an object'
-  if (isDeeperThan(given, runBounds.depth)) return 'The arguments are too deep'
+  if (isDeeperThan(given, runBounds.depth)) return 'The arguments are nested too deeply'
   const hash = createHash('sha256').update(JSON.stringify(schema)).digest('hex')
   try {
     const fault = await pool.check({ key: `${key} tool ${hash}`, schema, given: JSON.stringify(given) })

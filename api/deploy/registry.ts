@@ -200,7 +200,8 @@ async function pushManifest(exchange: Exchange): Promise<void> {
   const bytes = await readAll(exchange.request)
   const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`
   const manifest = readManifest(bytes)
-  if (!manifest) throw new Refusal(400, 'MANIFEST_INVALID', 'neither the manifest of an image nor an index')
+  if (!manifest)
+    throw new Refusal(400, 'MANIFEST_INVALID', 'the body is neither an image manifest nor an index')
   const isImage = !isDigest(name)
   if (!isImage && name !== digest) throw new Refusal(400, 'DIGEST_INVALID', 'the manifest has another digest')
 

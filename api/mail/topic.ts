@@ -40,16 +40,16 @@ export function makeMailTopic(settings: TopicSettings, log: Logger): MailTopic |
 
   return {
     async check(message) {
-      if (message.TopicArn !== arn) refuse('it is of another topic')
+      if (message.TopicArn !== arn) refuse('it is from another topic')
       const now = Date.now()
       if (goodUntil(message).getTime() <= now) refuse('it is too old')
-      if (Date.parse(message.Timestamp) > now + aheadMs) refuse('it is of the future')
+      if (Date.parse(message.Timestamp) > now + aheadMs) refuse('its time is in the future')
       if (!(await isSigned(message))) refuse('it is not signed by a certificate of the pinned host')
     },
     async confirm({ SubscribeURL }) {
       const url = host.urlOf(SubscribeURL)
       if (!url) refuse('its confirmation leads to another host')
-      if ((await host.read(url)) === null) refuse('the topic does not take the confirmation')
+      if ((await host.read(url)) === null) refuse('the topic does not accept the confirmation')
       log.info('subscription of the mail topic confirmed')
     },
   }

@@ -59,7 +59,7 @@ const tooSmall = (): Problem =>
     422,
     'part_too_small',
     'The part is too small',
-    `Only the end of a document may have fewer than ${partAtLeast / 1024} KiB`,
+    `Only the last part of a document may have fewer than ${partAtLeast / 1024} KiB`,
   )
 
 const open = new Map<string, number>()

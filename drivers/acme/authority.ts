@@ -128,7 +128,7 @@ function useHttp(origin: string, caFile: string | null): void {
   Object.assign(axios.defaults, { timeout: requestMs, maxRedirects: 0, maxContentLength: 1024 * 1024 })
   axios.interceptors.request.use((config) => {
     if (new URL(config.url ?? '').origin !== origin)
-      throw new AuthorityRefused('The authority refers to another server than that of its directory')
+      throw new AuthorityRefused('The authority refers to a server other than that of its directory')
     // Read each time: the file may be replaced.
     if (caFile !== null)
       config.httpsAgent = new Agent({ ca: [...rootCertificates, readFileSync(caFile, 'utf8')] })

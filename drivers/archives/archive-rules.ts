@@ -40,7 +40,7 @@ export function makeArchiveRules(mostEntries: number) {
       const path = inside(name)
       if (path === null) return null
       if (type !== 'file' && type !== 'contiguous-file' && type !== 'directory' && type !== 'symlink')
-        throw new ArchiveRefused(`${shown(path)} is no file, folder or symbolic link`)
+        throw new ArchiveRefused(`${shown(path)} is not a file, folder or symbolic link`)
       needFolders(path)
       const known = seen.get(path)
       const kind = type === 'contiguous-file' ? 'file' : type

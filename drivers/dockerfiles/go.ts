@@ -48,7 +48,7 @@ function dependenciesOf(found: Found): { copy: string[]; reason: string[] } {
     return { copy: ['COPY . .'], reason: ['vendor/modules.txt: its modules are in vendor/'] }
   // Also a download needs the modules that go.mod has beside it.
   if (/=>\s*\.{1,2}\//.test(found.texts['go.mod'] ?? ''))
-    return { copy: ['COPY . .', download], reason: ['go.mod replaces a module by one of its folders'] }
+    return { copy: ['COPY . .', download], reason: ['go.mod replaces a module with one of its folders'] }
   const sums = has(found, 'go.sum') ? ' go.sum' : ''
   return { copy: [`COPY go.mod${sums} ./`, download, 'COPY . .'], reason: [] }
 }

@@ -149,7 +149,7 @@ function managerOf(found: Found, { packageManager = '' }: Manifest): Manager {
     name: 'npm',
     reason: lock
       ? `${lock}: npm installs exactly what it locks`
-      : 'it has no lock file of npm, pnpm or Yarn: npm installs the newest that package.json allows',
+      : 'it has no lock file of npm, pnpm or Yarn: npm installs the newest versions that package.json allows',
     files: [...(lock ? [lock] : []), ...config],
     install: lock ? 'npm ci' : 'npm install',
     installForRun: lock ? 'npm ci --omit=dev' : 'npm install --omit=dev',

@@ -43,7 +43,7 @@ export function forPhp(found: Found, images: BaseImages): Generated {
     hasComposer
       ? lock
         ? 'composer.lock: Composer installs exactly what it locks'
-        : 'composer.json without a lock file: Composer installs the newest that it allows'
+        : 'composer.json without a lock file: Composer installs the newest versions that it allows'
       : `it has ${index}`,
     ...(hasPaths ? ['composer.json has packages in folders: all are copied before the installation'] : []),
     web ? `Procfile: ${web}` : `FrankenPHP serves ${root}`,

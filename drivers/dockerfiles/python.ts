@@ -87,8 +87,7 @@ function startOf(found: Found): { command: string; reason: string } | null {
       }
     return {
       command: `python manage.py runserver ${at}:$PORT`,
-      reason:
-        'Django (manage.py) by its server for developers: add gunicorn for the one that is made to serve',
+      reason: 'Django (manage.py) with its development server: add gunicorn for production',
     }
   }
   const file = firstOf(found, ['main.py', 'app.py', 'server.py', 'app/main.py', 'src/main.py', 'wsgi.py'])
@@ -107,7 +106,7 @@ function startOf(found: Found): { command: string; reason: string } | null {
         }
       : {
           command: `flask --app ${name} run --host ${at} --port $PORT`,
-          reason: `Flask by its server for developers (${file}): add gunicorn for the one that is made to serve`,
+          reason: `Flask with its development server (${file}): add gunicorn for production`,
         }
   return { command: `python ${file}`, reason: `it has ${file}` }
 }

@@ -9,7 +9,7 @@ const byteOrderMark = '\ufeff'
 /** What a file that is no text begins with. */
 const signatures: [string, string][] = [
   ['%PDF-', 'a PDF'],
-  ['PK\x03\x04', 'a ZIP file, such as of an office program'],
+  ['PK\x03\x04', 'a ZIP file, such as an office document'],
   ['\x1f\x8b', 'a gzip file'],
   ['\x89PNG', 'a picture (PNG)'],
   ['\xff\xd8\xff', 'a picture (JPEG)'],
@@ -25,15 +25,15 @@ export function likeness(beginning: Uint8Array): string | null {
   const known = signatures.find(([signature]) => start.startsWith(signature))
   if (known) return known[1]
   if (start.startsWith('\xff\xfe') || start.startsWith('\xfe\xff')) return 'text in UTF-16'
-  if (/^\s*(<!doctype html|<html)/i.test(start)) return 'a page in HTML'
+  if (/^\s*(<!doctype html|<html)/i.test(start)) return 'an HTML page'
   if (/^\s*(\{\s*"|\[\s*["[{])/.test(start)) return 'JSON'
   return null
 }
 
 /** What a document of a type may begin with all the same: Markdown may have tags. */
 const harmless: Record<string, string[]> = {
-  txt: ['JSON', 'a page in HTML'],
-  md: ['JSON', 'a page in HTML'],
+  txt: ['JSON', 'an HTML page'],
+  md: ['JSON', 'an HTML page'],
   json: ['JSON'],
 }
 

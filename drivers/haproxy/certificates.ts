@@ -98,7 +98,8 @@ export function secretFiles(
     if (!isIn(leftOut, kind, id)) leftOut.push({ kind, id, reason })
   }
   for (const { id, pem } of spec.certificates) {
-    if (!passes(hasOwnKey, pem)) leaveOut('certificate', id, 'It has no private key, or not its own')
+    if (!passes(hasOwnKey, pem))
+      leaveOut('certificate', id, 'It has no private key, or the key does not belong to it')
     const used = isIn(leftOut, 'certificate', id)
       ? former.get(id)
       : { path: certificateFile(place, id, pem), pem }

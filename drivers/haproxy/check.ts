@@ -134,7 +134,7 @@ export async function accepted(
 
 const withFormer = (one: LeftOut, former: Certificates, files: Map<string, string>): LeftOut =>
   one.kind === 'certificate' && files.has(former.get(one.id)?.path ?? '')
-    ? { ...one, reason: `${one.reason}; the one before it is still used` }
+    ? { ...one, reason: `${one.reason}; the previous one is still used` }
     : one
 
 const writeCandidate = (place: Place, { text }: Document): Promise<void> =>

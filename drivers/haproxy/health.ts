@@ -120,10 +120,10 @@ export class NewChecks {
 
 const reasons: Record<string, string> = {
   SOCKERR: 'no connection could be opened',
-  L4TOUT: 'it did not take the connection in time',
+  L4TOUT: 'it did not accept the connection in time',
   L4CON: 'it refused the connection or cannot be reached',
-  L6TOUT: 'it did not answer by TLS in time',
-  L6RSP: 'it does not answer by TLS',
+  L6TOUT: 'it did not finish the TLS handshake in time',
+  L6RSP: 'it does not answer over TLS',
   L7TOUT: 'it did not answer in time',
   L7RSP: 'it does not answer as expected',
   L7STS: 'it answered with another status',

@@ -137,10 +137,10 @@ export async function reload(place: Place, master: number, version: string): Pro
     async () => {
       if ((await runningVersion(place)) === version) return true
       if (await isThere()) return false
-      throw new EngineUnavailable('The load balancer ended while it took its new configuration')
+      throw new EngineUnavailable('The load balancer ended while it loaded its new configuration')
     },
     reloadsWithinMs,
-    'The load balancer did not take its new configuration',
+    'The load balancer did not load its new configuration',
   )
   const deadline = Date.now() + stopsListeningWithinMs
   while (!(await formerAreStopping(place).catch(() => false))) {

@@ -72,7 +72,7 @@ export function aHeaderValue(value: string): string {
   const isText = /^[\x21-\x7e]([\x20-\x7e]{0,4094}[\x21-\x7e])?$/.test(value)
   return isText
     ? value
-    : refuse('A header value must be 1 to 4096 characters of ASCII, without spaces around it')
+    : refuse('A header value must be 1 to 4096 ASCII characters, without spaces around it')
 }
 
 /** Text for a word that HAProxy reads as a format. */
@@ -89,7 +89,7 @@ const stepsOfRegex = 20_000
 export function aRegex(source: string): string {
   if (source.length === 0 || source.length > longestRegex)
     refuse(`A regular expression has 1 to ${longestRegex} characters`)
-  if (!/^[\x20-\x7e]*$/.test(source)) refuse('A regular expression has characters of ASCII alone')
+  if (!/^[\x20-\x7e]*$/.test(source)) refuse('A regular expression must have only ASCII characters')
   if (/\(\*|\\[1-9gkQECKRXGZ]|\(\?[^:]/.test(source))
     refuse('A regular expression cannot have back references, look-around or options')
   if (

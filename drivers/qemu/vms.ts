@@ -81,7 +81,7 @@ async function discardBuild(folder: string): Promise<void> {
     for (const { pid, args } of left) if (args[0] !== 'unshare') signalProcess(pid, 'SIGKILL')
     return left.length === 0
   }
-  await until(end, endsWithinMs, 'The making of an image does not end')
+  await until(end, endsWithinMs, 'The build of an image does not end')
   await rm(folder, { recursive: true, force: true })
 }
 

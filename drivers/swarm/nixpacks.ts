@@ -87,7 +87,7 @@ function failureOf(code: number, said: string[], image: string): Error {
   const why = (isNotStarted(code) ? said.find((line) => /error/i.test(line)) : undefined) ?? said.at(-1) ?? ''
   if (isNotStarted(code))
     return new BuildFailed(
-      `Nixpacks cannot be had from the operator’s image ${image}: ${why.slice(0, 300)}`,
+      `Nixpacks could not be started from the operator’s image ${image}: ${why.slice(0, 300)}`,
       'builder_unavailable',
     )
   return new BuildFailed(`Nixpacks failed: ${why.slice(0, 300)}`)

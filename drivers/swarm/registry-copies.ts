@@ -133,7 +133,7 @@ async function copyImage(
 async function refusal(answer: IncomingMessage): Promise<Error> {
   const { status, body } = await readAnswer(answer)
   if (status === 404) return new Missing()
-  return new EngineUnavailable('The registry does not give the image', new Error(`${status} ${body}`))
+  return new EngineUnavailable('The registry does not return the image', new Error(`${status} ${body}`))
 }
 
 /** The errors of a full disk are those of the registry’s system calls. */
@@ -141,5 +141,5 @@ function expected<A extends RegistryAnswer>(status: number, answer: A): A {
   if (answer.status === status) return answer
   const cause = new Error(`${answer.status} ${answer.body.slice(0, 500)}`)
   if (/no space left|"Err":28\b/i.test(answer.body)) throw new MachineDiskFull(cause)
-  throw new EngineUnavailable('The registry does not take the image', cause)
+  throw new EngineUnavailable('The registry does not accept the image', cause)
 }

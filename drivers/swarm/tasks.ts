@@ -50,7 +50,7 @@ export function reasonOf({ Spec, Status }: Task): string {
     return `The image ${image} does not exist, or access to it is denied`
   if (/unhealthy/i.test(Err)) return 'Its health check failed'
   if (/port is already allocated|address already in use/i.test(Err)) return 'Its port on the worker is taken'
-  if (/no suitable node/i.test(Err)) return 'Its worker does not take it'
+  if (/no suitable node/i.test(Err)) return 'Its worker does not accept it'
   if (/executable file not found|no such file or directory|permission denied/i.test(Err))
     return 'Its command could not be started'
   const code = ContainerStatus?.ExitCode

@@ -170,7 +170,7 @@ async function credentialFor(
   const credential = await credentialOf(connector)
   end.base_url = credential.base_url
   if (dialectOf(credential.provider) === dialect) return credential
-  const message = `The connector is of ${credential.provider}, which has no such API`
+  const message = `The connector’s provider, ${credential.provider}, has no such API`
   throw new CallRefused(404, 'not_found', message)
 }
 
@@ -375,7 +375,11 @@ function asRefusal(error: unknown): CallRefused {
   if (error instanceof CallRefused) return error
   if (error instanceof Unauthenticated) return new CallRefused(401, 'unauthenticated', error.message)
   if (error instanceof NotFound)
-    return new CallRefused(401, 'unauthenticated', 'What the token is for no longer exists')
+    return new CallRefused(
+      401,
+      'unauthenticated',
+      'The connector or the purpose of the token no longer exists',
+    )
   if (error instanceof Problem) return new CallRefused(error.status, error.code, error.message)
   return new CallRefused(503, 'unavailable', 'The gateway cannot take the call now', {
     cause: error,

@@ -161,7 +161,7 @@ function listener(settings: ModelGatewaySettings, log: Logger): Server {
     throw new Error('KEELSON_MODELS_TLS_CERT_FILE and KEELSON_MODELS_TLS_KEY_FILE go together')
   if (!isLoopback(settings.KEELSON_MODELS_HOST) && settings.KEELSON_MODELS_PLAINTEXT !== 'true')
     throw new Error(
-      'The model gateway serves other machines by TLS: set KEELSON_MODELS_TLS_CERT_FILE and KEELSON_MODELS_TLS_KEY_FILE, or KEELSON_MODELS_PLAINTEXT if something before it ends TLS',
+      'The model gateway serves other machines by TLS: set KEELSON_MODELS_TLS_CERT_FILE and KEELSON_MODELS_TLS_KEY_FILE, or KEELSON_MODELS_PLAINTEXT if a proxy in front of it terminates TLS',
     )
   return createServer(options)
 }

@@ -30,7 +30,7 @@ export class Bodies {
       }
     } catch (error) {
       if (error instanceof StoreError) throw error
-      throw new StoreError('invalid_json', 'The body ended before its end', { cause: error })
+      throw new StoreError('invalid_json', 'The body ended early', { cause: error })
     }
     try {
       return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(pieces)))

@@ -54,7 +54,7 @@ function compileField(pointer: string, type: FieldType, wanted: unknown): ValueT
   if (!parts.length) throw invalidFilter(pointer, 'The condition is empty')
   const tests = parts.map(([operator, operand]) => {
     if (!Object.hasOwn(operators, operator))
-      throw invalidFilter(`${pointer}/${operator}`, `There are ${Object.keys(operators).join(', ')}`)
+      throw invalidFilter(`${pointer}/${operator}`, `The operators are ${Object.keys(operators).join(', ')}`)
     return operators[operator as keyof Condition](`${pointer}/${operator}`, type, operand)
   })
   return (value) => tests.every((test) => test(value))

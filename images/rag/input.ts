@@ -154,7 +154,7 @@ export function acceptAside(embedder: Embedder, vectors: AsideVector[], most: nu
     if (!isObject(one)) throw invalid(pointer, 'This has a chunk and a vector')
     const { chunk, vector } = one
     if (typeof chunk !== 'string' || !chunkName.test(chunk))
-      throw invalid(`${pointer}/chunk`, 'A chunk is named as the store names it')
+      throw invalid(`${pointer}/chunk`, 'The name does not have the form of the store’s names of chunks')
     return { chunk, vector: acceptVector(vector, embedder, `${pointer}/vector`) }
   })
 }

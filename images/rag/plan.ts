@@ -44,7 +44,7 @@ export function makePlan(stored: StoredChunk[], chunks: Chunk[]): Plan {
 }
 
 export const stale = (version: number): StoreError =>
-  new StoreError('stale_version', `Version ${version} of the document is there, or was deleted`)
+  new StoreError('stale_version', `The store has version ${version} of the document, or has deleted it`)
 
 /** `stored` and `deleted`: the versions that are there; 0 for none. Throws `stale_version`. */
 export function checkNotStale(version: number, stored: number, deleted: number): void {

@@ -45,7 +45,7 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
   if (!token) throw new Error('Set RAG_TOKEN, or RAG_TOKEN_FILE to a file with the token')
   if (Boolean(cert) !== Boolean(key)) throw new Error('The certificate and the key of TLS go together')
   if (!cert && host !== '127.0.0.1' && host !== '::1')
-    throw new Error('Others could read along: set RAG_TLS_CERT and RAG_TLS_KEY, or their files')
+    throw new Error('Others could read the traffic: set RAG_TLS_CERT and RAG_TLS_KEY, or their files')
   return {
     engine,
     programs: env['RAG_POSTGRESQL'] ?? '/usr/lib/postgresql/17/bin',
@@ -68,7 +68,7 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
 function takeSecret(env: NodeJS.ProcessEnv, name: string): (() => string) | null {
   const { [name]: value, [`${name}_FILE`]: file } = env
   delete env[name]
-  if (value !== undefined && file) throw new Error(`There are ${name} and ${name}_FILE: set one of them`)
+  if (value !== undefined && file) throw new Error(`${name} and ${name}_FILE are both set: set one of them`)
   if (file) return () => readFileSync(file, 'utf8')
   return value === undefined ? null : () => value
 }

@@ -23,7 +23,7 @@ function only(value: unknown, pointer: string, fields: string[]): Json {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw invalid(pointer, `This is an object with ${fields.join(', ')}`)
   for (const field of Object.keys(value))
-    if (!fields.includes(field)) throw invalid(`${pointer}/${field}`, `There are ${fields.join(', ')}`)
+    if (!fields.includes(field)) throw invalid(`${pointer}/${field}`, `The fields are ${fields.join(', ')}`)
   return value as Json
 }
 

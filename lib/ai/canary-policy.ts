@@ -77,7 +77,7 @@ function fewOf(name: string, { runs }: CanaryWindow): Finding | null {
   if (runs >= enoughRuns) return null
   return {
     reason: 'too_few_runs',
-    message: `The ${name} has had ${runs} runs in ${windowMs / 60_000} minutes, of ${enoughRuns}`,
+    message: `The ${name} has had ${runs} runs in ${windowMs / 60_000} minutes, and needs ${enoughRuns}`,
   }
 }
 

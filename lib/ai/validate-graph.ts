@@ -50,7 +50,12 @@ function checkNames(name: string, node: NodeSpec | null, nodes: Nodes, findings:
     findings.add(name, pointerTo('', 'nodes', name, 'on_error', 'goto'), 'unknown_reference', noNode(goto))
   }
   if (node?.kind === 'merge' && needs.length === 0) {
-    findings.add(name, pointerTo('', 'nodes', name, 'needs'), 'invalid_field', 'a merge needs nodes')
+    findings.add(
+      name,
+      pointerTo('', 'nodes', name, 'needs'),
+      'invalid_field',
+      'a merge must have at least one node in `needs`',
+    )
   }
 }
 
@@ -85,7 +90,7 @@ function checkReach(
     if (isNever(node?.when)) findings.add(name, `${pointer}/when`, 'unreachable', 'is never true')
     else if (!stuck.has(name) && canStart(name, nodes, graph, reached)) reached.add(name)
     else if (!findings.has(name, 'cycle')) {
-      findings.add(name, `${pointer}/needs`, 'unreachable', 'nothing that it needs can happen')
+      findings.add(name, `${pointer}/needs`, 'unreachable', 'none of its needs can be met')
     }
     if (node?.kind === 'switch') checkCases(name, node, findings)
   }

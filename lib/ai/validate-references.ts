@@ -33,7 +33,12 @@ export async function checkReferences(
     return kept.get(whole) as T
   }
   if (countOf(models, steps) > bounds.references) {
-    findings.add(null, '/nodes', 'too_large', `names more than ${bounds.references} things of the tenant`)
+    findings.add(
+      null,
+      '/nodes',
+      'too_large',
+      `refers to more than ${bounds.references} models, tools, collections and workflows`,
+    )
     return found
   }
   const hasModel = await askForModels(Object.values(models), lookups)
@@ -61,7 +66,7 @@ export async function checkReferences(
       else
         findings.add(node, at, 'tool_missing', missing('tool', name === null ? tool : `${name} of ${tool}`))
       if (schemas?.are_several && !schemas.not_callable && step.kind === 'tool')
-        findings.add(node, `${pointer}/name`, 'invalid_field', `is needed: ${tool} has several tools`)
+        findings.add(node, `${pointer}/name`, 'invalid_field', `is required: ${tool} has several tools`)
     }
     if (step.kind === 'retrieve') {
       const { collection } = step
@@ -109,12 +114,7 @@ function checkWorkflow(
   if (!known) findings.add(node, pointer, 'workflow_missing', 'there is no such published workflow')
   else if (known.calls.includes(selfId)) findings.add(node, pointer, 'cycle', 'calls this workflow')
   else if (known.depth >= bounds.workflowDepth) {
-    findings.add(
-      node,
-      pointer,
-      'depth_too_high',
-      `makes more than ${bounds.workflowDepth} workflows within each other`,
-    )
+    findings.add(node, pointer, 'depth_too_high', `nests more than ${bounds.workflowDepth} workflows`)
   }
 }
 

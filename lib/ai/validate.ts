@@ -143,7 +143,9 @@ class ExpressionChecker {
 
   #referenceFault(name: string, ancestors: ReadonlySet<string>): string | null {
     if (!Object.hasOwn(this.#nodes, name)) return `there is no node ${name}`
-    return ancestors.has(name) ? null : `${name} is not among the needs, nor among theirs`
+    return ancestors.has(name)
+      ? null
+      : `${name} is not among the nodes that this one needs, directly or indirectly`
   }
 
   /** Bounds the time that checking takes. */

@@ -26,7 +26,7 @@ export function needValue(json: string, depth: number = runBounds.depth): void {
     throw new Problem(422, 'no_json', 'The value is not JSON', undefined, { cause })
   }
   if (isDeeperThan(value, depth))
-    throw tooLarge(`The value has more than ${depth} objects and lists within each other`)
+    throw tooLarge(`The value has objects and lists nested more than ${depth} deep`)
 }
 
 const tooLarge = (why: string): Problem => new Problem(422, 'too_large', 'The value is too large', why)

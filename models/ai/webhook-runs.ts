@@ -41,7 +41,7 @@ export class SignatureInvalid extends Problem {
       401,
       'signature_invalid',
       'The webhook is not signed',
-      'The signature is not from a secret of such a workflow, or its time is more than 5 minutes off',
+      'There is no such workflow, the signature is not from one of its secrets, or its time is more than 5 minutes off',
     )
   }
 }

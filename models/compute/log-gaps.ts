@@ -15,7 +15,7 @@ export const noteGap = (owner: Owner): Promise<void> =>
     sometimesMs,
     owner,
     'output_dropped',
-    'Output came faster than it could be archived, the archive was away or full for too long, or the host’s disk was full: some may be lost',
+    'Some output may be lost: it came faster than it could be archived, the archive was unavailable or full for too long, or the host’s disk was full',
   )
 
 /** Notes there that archived output was dropped for the tenant's limit, at most once a day. */
@@ -24,7 +24,7 @@ export const noteCut = (owner: Owner): Promise<void> =>
     dailyMs,
     owner,
     'archive_cut',
-    'The tenant’s archived output has reached max_archive_gib: the oldest is removed, some of this resource’s too',
+    'The tenant’s archived output has reached max_archive_gib: the oldest output is removed, including some of this resource',
   )
 
 async function noteOnceIn(

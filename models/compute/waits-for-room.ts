@@ -12,16 +12,16 @@ export interface Roomless {
 /** A machine that stands still: a write to one of its disks finds no room on the disk of its host. */
 const waiting = (title: string): Roomless => ({
   entry: 'waits_for_room',
-  message: `The ${title} stands still: the disk of its host is full`,
-  reason: `waits_for_room: the disk of its host is full, so the ${title} stands still; it goes on by itself as soon as there is room`,
-  after: `The ${title} goes on: its host has room again`,
+  message: `The ${title} is paused: its host’s disk is full`,
+  reason: `waits_for_room: its host’s disk is full, so the ${title} is paused; it runs again by itself as soon as there is room`,
+  after: `The ${title} runs again: its host has room`,
 })
 
 /** A container that a quota holds to its bound: it goes on, but its writes outside its disks fail. */
 const full = (title: string): Roomless => ({
   entry: 'disk_full',
-  message: `Writes of the ${title} outside its disks fail: it has written its disk_gib`,
-  reason: `disk_full: the ${title} has written its disk_gib outside its disks, so its writes there fail; remove files or raise disk_gib`,
+  message: `Writes of the ${title} outside its disks fail: it has used up its disk_gib`,
+  reason: `disk_full: the ${title} has used up its disk_gib, so its writes outside its disks fail; remove files or raise disk_gib`,
   after: `The ${title} has room again for what it writes outside its disks`,
 })
 

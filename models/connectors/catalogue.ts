@@ -150,14 +150,14 @@ export const catalogue = {
   },
   openai_compatible: {
     ...models,
-    title: 'An API as OpenAI’s',
+    title: 'OpenAI-compatible API',
     kinds: ['api_key', 'none'],
     base_url: null,
     own_base_url: true,
   },
   mcp: {
     ...usual,
-    title: 'An MCP server',
+    title: 'MCP server',
     serves: 'tools',
     kinds: ['oauth'],
     base_url: null,

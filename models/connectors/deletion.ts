@@ -74,7 +74,7 @@ async function revoke(connector: ConnectorDocument): Promise<Revocation> {
     if (providerOf(connector.provider).logins?.revoke?.as === 'github')
       return await revokeAsGithub(connector, secret, server)
     if (server.revocation_endpoint === null)
-      return { revoked: false, reason: `Revoke the login at ${title}: it lets nobody else do so` }
+      return { revoked: false, reason: `Revoke the login at ${title}: it has no endpoint for revocation` }
     // The refresh token first: with it go the others at most servers.
     for (const token of [secret.refresh_token, secret.token]) if (token) await revokeToken(server, token)
     return { revoked: true, reason: null }

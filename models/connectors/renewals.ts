@@ -63,7 +63,7 @@ async function recheck(connector: ConnectorDocument): Promise<ConnectorDocument>
       // Nothing is known that was not known before.
       const later = connector.status === 'unchecked' ? { due_at: new Date(Date.now() + againMs) } : {}
       await Connector.updateOne({ ...still, status: connector.status }, { $set: later })
-      throw new ProviderUnavailable(titleOf(connector), checked.status_reason ?? 'it says nothing')
+      throw new ProviderUnavailable(titleOf(connector), checked.status_reason ?? 'it gave no reason')
     }
     const { status, status_reason, checked_at } = checked
     const account = checked.account ?? connector.account

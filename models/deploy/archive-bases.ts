@@ -69,7 +69,7 @@ export async function pauseSilentArchives(limit: number): Promise<void> {
     .lean()
   for (const { _id, tenant_id, database_id, told_at } of silent) {
     if (await Database.exists({ _id: database_id, tenant_id, status: 'running' }))
-      await pause({ _id, tenant_id }, `Its host has told nothing since ${told_at.toISOString()}`)
+      await pause({ _id, tenant_id }, `Its host has not reported since ${told_at.toISOString()}`)
     else await Archive.updateOne({ _id, tenant_id }, { $set: { told_at: new Date() } })
   }
 }

@@ -107,7 +107,7 @@ export const takeArchiveReport = (server: Server, id: string, report: ArchiveRep
     await endArchive(database)
     const reason =
       report.state === 'gap'
-        ? `The log since ${archive.latest?.toISOString() ?? 'the beginning'} could not be archived in time, and was let go`
+        ? `The log since ${archive.latest?.toISOString() ?? 'the beginning'} could not be archived in time, and was dropped`
         : null
     await beginArchive(database, target_id, reason)
     if (reason !== null) await tellPaused(database, reason)
@@ -173,7 +173,7 @@ export const noteDamagedSegment = (archiveId: string, name: string): Promise<voi
       tenant_id,
       deploy_server_id,
       kind: 'archive.damaged',
-      message: `The archived log of ${database?.name ?? 'a database'} is damaged: moments before its next base backup are lost`,
+      message: `The archived log of ${database?.name ?? 'a database'} is damaged: the database cannot be recovered to a moment before its next base backup`,
       data: { database: { id: database_id, name: database?.name ?? null }, segment: name },
     })
   }, archiveId)

@@ -236,8 +236,10 @@ export const acceptUpgrade = (
     const offered = majorUpgradesOf(type, present)
     if (!offered.includes(version)) {
       const minor = upgradesOf(type, present).includes(version)
-      const choice = offered.length ? `it can be ${offered.join(' or ')}` : 'there is no major upgrade'
-      throw refused('/version', minor ? 'takes the data as they are: PATCH the version, and restart' : choice)
+      const choice = offered.length
+        ? `the version can be ${offered.join(' or ')}`
+        : 'there is no major upgrade'
+      throw refused('/version', minor ? 'can use the data as it is: PATCH the version, and restart' : choice)
     }
     return begin(by, databaseResource, id, 'upgrade', {
       input: { version, image: imageOf(type, version, images) },
@@ -283,7 +285,10 @@ function needTakes(version: string, copy: BackupExecutionDocument): void {
     ? takesFilesOf(copy.type, version, copy.version)
     : takesCopyOf(version, copy.version)
   if (!takes)
-    throw refused('/execution_id', `${copy.version} wrote the backup, which ${version} does not take`)
+    throw refused(
+      '/execution_id',
+      `the backup was written by ${copy.version}, and ${version} cannot restore it`,
+    )
 }
 
 /** `present`: of the data that are there. Only what takes them as they are is offered. */
@@ -293,7 +298,7 @@ function needVersion(type: DatabaseType, version: string, present: string | unde
   const message =
     present === undefined
       ? `must be one of ${offered.join(', ')}`
-      : `${engineOf(type).title} ${version} does not take the data of ${present} as they are: ${offered.length ? `it can be ${offered.join(' or ')}` : 'there is no upgrade'}`
+      : `${engineOf(type).title} ${version} cannot use the data of ${present} as it is: ${offered.length ? `the version can be ${offered.join(' or ')}` : 'there is no upgrade'}`
   throw refused('/version', message)
 }
 

@@ -131,7 +131,8 @@ export const mailEvent = (attempt: Attempt): Promise<void> =>
     const fail = (error: string) => settle(attempt, { error, final: true, duration_ms: 0 })
     if (!(await isOfUser(subscription.tenant_id, address)))
       return fail('No active user of the tenant has this address')
-    if (await isSuppressed(address)) return fail('The address gets no mail, since mail to it came back')
+    if (await isSuppressed(address))
+      return fail('The address gets no mail, because mail to it bounced or was reported as spam')
     await queueMail({ to: address, subject: delivery.message.slice(0, 150), text: textOf(attempt) })
     return settle(attempt, { error: null, duration_ms: 0 })
   }, attempt.subscription._id)
@@ -140,7 +141,7 @@ const textOf = ({ delivery, subscription }: Attempt): string => `${delivery.mess
 
 ${JSON.stringify(JSON.parse(delivery.body), null, 2)}
 
-You get this mail by the event subscription ${subscription.name} of a deploy server.
+The event subscription ${subscription.name} of a deploy server sent this mail.
 `
 
 /** Nothing more is delivered until the tenant enables it again. The owners get a mail. */

@@ -44,7 +44,7 @@ export async function changePointInTime(
   const { title, archive } = engineOf(database.type)
   if (enabled && !archive)
     throw new InvalidInput(422, [
-      { pointer: '/point_in_time/enabled', message: `${title} cannot be recovered to any moment` },
+      { pointer: '/point_in_time/enabled', message: `${title} cannot be recovered to a moment` },
     ])
   const current = await currentArchive(database)
   if (enabled && current && current.target_id === target_id) return { target_id }

@@ -67,7 +67,7 @@ export async function requestReset(email: string): Promise<void> {
     await queueMail({
       to: user.email,
       subject: 'Set a new password for Keelson',
-      text: `Somebody, you we hope, asked for a new password. Within an hour you can set it here:\n\n${ways}
+      text: `Somebody, hopefully you, asked for a new password. You can set it here within an hour:\n\n${ways}
 If it was not you, do nothing: your password stays as it is.\n`,
     })
   })

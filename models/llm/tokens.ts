@@ -100,7 +100,7 @@ export async function grantOf(token: string): Promise<IssuedGrant> {
     throw new Unauthenticated('The token is unknown or has expired')
   }
   const kind = purposeKinds.find((one) => one === claims['purpose'])
-  if (!kind) throw new Unauthenticated('The token is for nothing that the gateway knows')
+  if (!kind) throw new Unauthenticated('The gateway does not know the purpose of the token')
   return {
     tenant_id: String(claims['tenant_id']),
     purpose: { kind, id: String(claims.sub) },

@@ -79,7 +79,7 @@ function fieldsOf(pem: string) {
   const now = new Date()
   const errors = certificates.flatMap((certificate, i) => {
     if (!isAuthority(certificate))
-      return [{ pointer, message: `certificate ${i + 1} is not that of an authority` }]
+      return [{ pointer, message: `certificate ${i + 1} is not a CA certificate` }]
     if (certificate.validToDate <= now)
       return [{ pointer, message: `certificate ${i + 1} expired on ${certificate.validTo}` }]
     return []

@@ -64,7 +64,7 @@ export function readChain(certificatePem: string, keyPem: string, now = new Date
     if (certificate.validToDate <= now)
       errors.push({ pointer, message: `certificate ${i + 1} expired on ${certificate.validTo}` })
     if (certificate.validFromDate > now)
-      errors.push({ pointer, message: `certificate ${i + 1} is valid from ${certificate.validFrom} only` })
+      errors.push({ pointer, message: `certificate ${i + 1} is not valid before ${certificate.validFrom}` })
   })
   const domains = domainsOf(leaf)
   if (domains.length === 0)

@@ -40,7 +40,7 @@ export async function chooseEmbedder(
   const found = models.find((one) => asked === undefined || one.id === asked || one.name === asked)
   if (found) return found
   const names = models.map(({ name }) => name).join(', ')
-  throw invalid('/embedder', `is none of the platform’s: ${names}`)
+  throw invalid('/embedder', `is not one of the platform’s embedders: ${names}`)
 }
 
 /** Its dimensions are those of a vector of it. */
@@ -56,7 +56,7 @@ async function remote(
     asking.catch((error: unknown) => {
       // A spent budget is none of the model's faults.
       if (error instanceof ModelFailed && error.permanent && error.code !== 'budget_exceeded')
-        throw invalid('/embedder/model', `embeds nothing: ${error.message}`)
+        throw invalid('/embedder/model', `cannot embed: ${error.message}`)
       throw error
     }),
   )

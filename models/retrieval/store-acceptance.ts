@@ -69,7 +69,9 @@ export async function acceptRagStore(
 function checkMemory(engine: StoreEngine, memoryMib: number): void {
   const least = leastMemoryMib[engine]
   if (memoryMib < least)
-    throw new InvalidInput(422, [{ pointer: '/memory_mib', message: `is at least ${least} with ${engine}` }])
+    throw new InvalidInput(422, [
+      { pointer: '/memory_mib', message: `must be at least ${least} with ${engine}` },
+    ])
 }
 
 async function again(

@@ -33,7 +33,7 @@ export async function claimDisk(
   throw new Problem(409, 'disk_elsewhere', 'The disk is on another host', detail)
 }
 
-const why = 'A machine wrote the disk'
+const why = 'A machine may have written to the disk'
 const cure =
   'A microVM or VM could write to this disk, or to the disk that it is a copy of. The host’s kernel does not mount such disks: attach it to a microVM or VM, and copy the files from there'
 

@@ -75,7 +75,7 @@ function needForm(type: Definition['auth']['type'], secret: string): void {
     throw failed('secret_is_placeholder', 'The secret is a placeholder', 'Give the tool its real secret')
   if (type === 'basic') return needBasic(secret)
   if (!/^[\x20-\x7e]+$/.test(secret))
-    throw failed('secret_malformed', 'The secret has characters that no header takes', 'Copy it again')
+    throw failed('secret_malformed', 'The secret has characters that a header cannot have', 'Copy it again')
   if (type === 'bearer') needBearer(secret)
 }
 

@@ -85,7 +85,7 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
       if (!this.#wanted) throw new Error(`${this.spec.name} was stopped while it started`)
       if (deadline.aborted || this.#restarts - crashes >= maxFirstCrashes) {
         throw new Error(
-          `${this.spec.name} does not get ready. The end of ${this.log.path}:\n${this.log.tail()}`,
+          `${this.spec.name} did not become ready. The end of ${this.log.path}:\n${this.log.tail()}`,
         )
       }
     }
@@ -123,7 +123,11 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
       if (!this.#wanted) break
       if (Date.now() - begun > healthyMs) backoffMs = firstBackoffMs
       this.#restarts++
-      this.emit('note', 'warn', `${this.spec.name} ended by itself (${end}); again in ${backoffMs / 1000} s`)
+      this.emit(
+        'note',
+        'warn',
+        `${this.spec.name} ended by itself (${end}); restarting in ${backoffMs / 1000} s`,
+      )
       this.#enter('waiting')
       await sleep(backoffMs, undefined, { signal: this.#wake.signal }).catch(() => {})
       backoffMs = Math.min(backoffMs * 2, lastBackoffMs)
@@ -183,7 +187,7 @@ export class Role extends EventEmitter<{ state: [RoleState]; note: [level: 'info
       this.#enter('running')
     } catch (error) {
       if (signal.aborted) return
-      this.emit('note', 'warn', `${this.spec.name} does not get ready: ${String(error)}`)
+      this.emit('note', 'warn', `${this.spec.name} did not become ready: ${String(error)}`)
       child.kill() // so that it is started again
     }
   }

@@ -91,7 +91,7 @@ export class Supervisor implements Controlled {
 
   /**
    * Starts everything and resolves when all is ready, with the owner's password if it has just been made.
-   * @throws if a role does not get ready; those that started keep running until `stopAll`.
+   * @throws if a role does not become ready; those that started keep running until `stopAll`.
    */
   async start(): Promise<{ facts: ServerFacts; password: string | null }> {
     const layout = this.#layout

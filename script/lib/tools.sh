@@ -106,7 +106,7 @@ apt_install() { # [OPTION...] PACKAGE...
 need_packages() { # need_packages WHY PACKAGE...
   local why=$1
   shift
-  have apt-get || die "$why needs: $*. This is no Debian: install them in your system's way, then run script/bootstrap again."
+  have apt-get || die "$why needs: $*. This is not Debian: install them with your system's package manager, then run script/bootstrap again."
   ((EUID == 0)) || die "$why needs the packages: $*. Ask root to run: apt-get install $*"
   step "$why: apt packages $*" "$apt_remedy" apt_install "$@"
 }

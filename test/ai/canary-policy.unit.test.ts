@@ -22,7 +22,7 @@ describe('the policy of canaries', () => {
     expect(decide(window(enoughRuns - 1, enoughRuns - 1), good, [], unbounded)).toEqual({
       verdict: 'hold',
       reason: 'too_few_runs',
-      message: 'The canary has had 19 runs in 10 minutes, of 20',
+      message: 'The canary has had 19 runs in 10 minutes, and needs 20',
     })
   })
 
@@ -53,7 +53,7 @@ describe('the policy of canaries', () => {
     expect(decide(window(20, 8), window(0, 0), [], unbounded)).toEqual({
       verdict: 'hold',
       reason: 'too_few_runs',
-      message: 'The primary has had 0 runs in 10 minutes, of 20',
+      message: 'The primary has had 0 runs in 10 minutes, and needs 20',
     })
     // None of 10: 27.8 % at most. 14 of 20: 48.1 % at least.
     expect(decide(window(20, 8), window(10, 0), [], unbounded)).toMatchObject({ reason: 'too_few_runs' })

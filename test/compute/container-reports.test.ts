@@ -80,7 +80,7 @@ test('the feed says that a container was started again with its engine', async (
   ])
 })
 
-test('a microVM that stands still, since its host’s disk is full, says so until it goes on', async () => {
+test('a microVM that is paused, because its host’s disk is full, says so until it runs again', async () => {
   const { id, report, get, activity } = await reported('microvms')
   const { started_at } = await get()
   const seen = {
@@ -100,8 +100,8 @@ test('a microVM that stands still, since its host’s disk is full, says so unti
   await eventually(async () => (await get())['status_reason'] === null)
   expect(await activity()).toMatchObject([
     { kind: 'created' },
-    { kind: 'waits_for_room', message: 'The microVM stands still: the disk of its host is full' },
-    { kind: 'went_on', message: 'The microVM goes on: its host has room again' },
+    { kind: 'waits_for_room', message: 'The microVM is paused: its host’s disk is full' },
+    { kind: 'went_on', message: 'The microVM runs again: its host has room' },
   ])
 })
 
@@ -126,7 +126,7 @@ test('a container whose writes outside its disks fail says so until it has room,
     { kind: 'created' },
     {
       kind: 'disk_full',
-      message: 'Writes of the container outside its disks fail: it has written its disk_gib',
+      message: 'Writes of the container outside its disks fail: it has used up its disk_gib',
     },
     { kind: 'went_on', message: 'The container has room again for what it writes outside its disks' },
   ])

@@ -91,7 +91,7 @@ describe('a key', () => {
     expect(vendors.paths.at(-1)).toBe('/azure/openai/models?api-version=2025-01-01')
   })
 
-  test('of an API as OpenAI’s goes in the header that the tenant names, or is none', async () => {
+  test('of an OpenAI-compatible API goes in the header that the tenant names, or is none', async () => {
     const { id } = await make({ ...own('custom'), header: 'x-custom-key' })
     expect(Object.keys((await secretOf(tenant.id, id)).headers)).toEqual(['x-custom-key'])
     const { status, body } = await connectors.import(own('open'))

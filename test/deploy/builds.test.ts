@@ -53,7 +53,7 @@ describe('a build', () => {
       operation_id: null,
     })
     const log = await builds.log(build.id)
-    expect(log).toContain('building by the artifact’s Dockerfile')
+    expect(log).toContain('building with the artifact’s Dockerfile')
     expect(log).toMatch(/#\d+ \[2\/2\] RUN mkdir \/site/)
     expect(log).toContain(`the image is ${build.digest}`)
     const again = await builds.make(

@@ -102,18 +102,22 @@ const images: DatabaseImages = {}
 test.each<[string, string, (database: DatabaseDocument) => Promise<unknown>]>([
   [
     'a change to a version of another line',
-    'does not take the data of 7.4.5 as they are',
+    'cannot use the data of 7.4.5 as it is',
     (one) => changeDatabase(one, { version: '8.2.1' }, images),
   ],
   [
     'a change to an older version',
-    'does not take the data of 7.4.5 as they are',
+    'cannot use the data of 7.4.5 as it is',
     (one) => changeDatabase(one, { version: '7.2.10' }, images),
   ],
-  ['an upgrade that is not offered', 'it can be', (one) => acceptUpgrade(by(), one._id, '9.9.9', images)],
+  [
+    'an upgrade that is not offered',
+    'the version can be',
+    (one) => acceptUpgrade(by(), one._id, '9.9.9', images),
+  ],
   [
     'a backup that a newer version wrote',
-    '8.2.1 wrote the backup, which 7.4.5 does not take',
+    'the backup was written by 8.2.1, and 7.4.5 cannot restore it',
     async (one) => {
       const newer = await records.database({ version: '8.2.1' })
       const { _id: execution_id } = await records.execution(newer)

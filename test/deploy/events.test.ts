@@ -274,7 +274,7 @@ describe('a subscription', () => {
     await events.redeliver(id, told.id)
     expect(await events.awaitDelivery(id, told.id, hasEnded)).toMatchObject({
       status: 'failed',
-      error: 'The address gets no mail, since mail to it came back',
+      error: 'The address gets no mail, because mail to it bounced or was reported as spam',
     })
     await MailSuppression.deleteOne({ address: to })
     expect(await events.rotate(id)).toMatchObject({ status: 409, body: { code: 'no_secret' } })

@@ -37,7 +37,7 @@ const node: Case = {
   log: [
     '- package-lock.json: npm installs exactly what it locks',
     '- the script `start`: node server.js',
-    'keelson/test-node:24 is from the host',
+    'keelson/test-node:24 was copied from the host',
   ],
 }
 
@@ -55,7 +55,7 @@ http.server.HTTPServer(('', int(os.environ['PORT'])), Hello).serve_forever()
 `,
   },
   kind: 'Python',
-  log: ['- it has main.py', 'keelson/test-python:3 is from the host'],
+  log: ['- it has main.py', 'keelson/test-python:3 was copied from the host'],
 }
 
 // By sockets alone: to compile Go's own HTTP server takes a small machine a minute.

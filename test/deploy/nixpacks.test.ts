@@ -50,7 +50,9 @@ test('Nixpacks that cannot be had fails a build with the reason', async () => {
   const order = await orderOf('app', { 'package.json': '{}' })
   await expect(nixpacks.plan(machine, order)).rejects.toMatchObject({
     code: 'builder_unavailable',
-    message: expect.stringContaining('cannot be had from the operator’s image keelson/test-nixpacks:1'),
+    message: expect.stringContaining(
+      'could not be started from the operator’s image keelson/test-nixpacks:1',
+    ),
   })
   await copyImage('busybox:latest')
   await expect(nixpacks.plan(machine, { ...order, image: 'busybox:latest' })).rejects.toMatchObject({

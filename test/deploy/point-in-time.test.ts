@@ -237,7 +237,7 @@ describeEngines('the archive of a database', () => {
     const id = await moments.make()
     const [former] = await moments.archives(id)
     await inside.runIn(id, 'echo 000000010000000000000001 >$PGDATA/pgsql_tmp_keelson/gap')
-    await told('archive.paused', 'was let go')
+    await told('archive.paused', 'was dropped')
     await eventually(async () =>
       (await moments.archives(id)).some(({ _id, is_current }) => is_current && _id !== former?._id),
     )

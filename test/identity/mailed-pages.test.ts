@@ -30,7 +30,7 @@ const login = (password: string) => ask('POST', '/api/v1/auth/login', { body: { 
 async function choose(password: string, again = password): Promise<void> {
   const { page } = browser
   await page.getByLabel('New password').fill(password)
-  await page.getByLabel('The same again').fill(again)
+  await page.getByLabel('Repeat the password').fill(again)
   await page.getByRole('button').click()
 }
 
@@ -76,5 +76,5 @@ test('a forgotten password is replaced on its page, once', async () => {
 
 test('a page without a token says so', async () => {
   await browser.page.goto(`${facts().api_url}/password-reset`)
-  await browser.page.getByRole('heading', { name: 'The link is not whole' }).waitFor()
+  await browser.page.getByRole('heading', { name: 'The link is incomplete' }).waitFor()
 })

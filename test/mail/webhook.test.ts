@@ -306,6 +306,6 @@ test('the webhook logs refusals with their reasons, and never with an address', 
       .split('\n')
       .find((text) => text.includes(request)),
   )
-  expect(JSON.parse(line)).toMatchObject({ reason: 'it is of another topic' })
+  expect(JSON.parse(line)).toMatchObject({ reason: 'it is from another topic' })
   expect(platform.logs('api')).not.toContain(address)
 })

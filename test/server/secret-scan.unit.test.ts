@@ -63,5 +63,5 @@ test('the scan of the history finds a secret that a later commit took away', asy
 
 test('what is accepted without need fails', () =>
   expect(secretFaults([], [{ file: 'key.pem', rule: 'privatekey', reason: 'there was one' }])).toEqual([
-    'key.pem: privatekey is accepted, and not there',
+    'key.pem: privatekey is accepted, but was not found',
   ]))

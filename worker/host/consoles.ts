@@ -59,7 +59,9 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
   async function hangUp(id: string, terminal: Terminal): Promise<void> {
     await terminal
       .close()
-      .catch((error: unknown) => log.warn({ err: error, instance_id: id }, 'a console’s command may live on'))
+      .catch((error: unknown) =>
+        log.warn({ err: error, instance_id: id }, 'a console’s command may still be running'),
+      )
     count(id, -1)
   }
 
@@ -85,7 +87,7 @@ export function makeConsoles({ engine, sockets, log }: Parts) {
     await endsWithin(clientsAnswerMs, Promise.all(sessions))
     sockets.terminate()
     if (!(await endsWithin(commandsEndMs, Promise.all(sessions))))
-      log.warn({ consoles: sessions.size }, 'commands of consoles do not end: they may live on')
+      log.warn({ consoles: sessions.size }, 'commands of consoles do not end: they may still be running')
   }
 
   return {

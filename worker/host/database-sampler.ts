@@ -63,7 +63,7 @@ export function makeDatabaseSampler({
       const told = await Promise.race([answer, late])
       const values = metricsIn(told?.output ?? '')
       if (Object.keys(values).length) return [{ id, machine_id, time: new Date().toISOString(), values }]
-      log.debug({ id, exit_code: told?.exit_code }, 'the engine of a database told nothing')
+      log.debug({ id, exit_code: told?.exit_code }, 'the engine of a database returned no metrics')
     } catch (err) {
       log.debug({ err, id }, 'the engine of a database was not asked') // it may start or end just now
     } finally {

@@ -109,7 +109,10 @@ export function makeDoors({ run, outside, namespace, log }: Settings) {
       const opened = found.filter(({ id }) => !held.has(id)).map(({ id, runner }) => open(id, runner, true))
       for (const one of await Promise.allSettled([...gone.map(remove), ...opened]))
         if (one.status === 'rejected')
-          log.warn({ err: one.reason as unknown }, 'the door of a runner is not as wanted; trying again')
+          log.warn(
+            { err: one.reason as unknown },
+            'the door of a runner is not in its wanted state; trying again',
+          )
     },
 
     /** Runners live on: the next start of this host opens their doors again. */

@@ -60,7 +60,7 @@ export function observeInstances(engine: Engine, log: Logger): ObservedInstances
     const failed = (await Promise.allSettled(reads)).find(({ status }) => status === 'rejected')
     if (failed?.status === 'rejected') throw failed.reason
     if (unknown.size > 0)
-      log.warn({ instances: unknown.size }, 'the engine did not tell of instances in time')
+      log.warn({ instances: unknown.size }, 'the engine did not describe some instances in time')
   }
 
   return {
@@ -95,7 +95,9 @@ export function observeInstances(engine: Engine, log: Logger): ObservedInstances
         // Not awaited, because archiving the output may take long.
         const removal = engine
           .remove(id, { engineId: found.get(id)?.engine_id })
-          .catch((error: unknown) => log.warn({ err: error, instance_id: id }, 'not removed; trying again'))
+          .catch((error: unknown) =>
+            log.warn({ err: error, instance_id: id }, 'the instance was not removed; trying again'),
+          )
           .finally(() => removals.delete(id))
         removals.set(id, removal)
       }

@@ -93,7 +93,9 @@ export function follow(part: HostPart, { not_yours, things, wanted }: ReportAnsw
   if (version === undefined || version === part.version?.()) return
   part
     .applyWanted?.()
-    .catch((err: unknown) => log.warn({ err, part: part.name }, 'not as wanted; trying again'))
+    .catch((err: unknown) =>
+      log.warn({ err, part: part.name }, 'this part is not in its wanted state; trying again'),
+    )
 }
 
 /**
@@ -107,7 +109,7 @@ export function makeLook(part: HostPart, withinMs: number, log: Logger): () => P
     open ??= part
       .observe()
       .catch((err: unknown) => {
-        log.warn({ err, part: part.name }, 'this part was not looked at; trying again')
+        log.warn({ err, part: part.name }, 'this part was not observed; trying again')
         return null
       })
       .finally(() => (open = null))
@@ -139,7 +141,9 @@ function makeDescription(about: () => Promise<About>, log: Logger): () => Promis
       })
       .finally(() => (open = null))
     if (!known) return open
-    open.catch((err: unknown) => log.warn({ err }, 'the host is not described anew; trying again'))
+    open.catch((err: unknown) =>
+      log.warn({ err }, 'the description of the host was not renewed; trying again'),
+    )
     return (
       (await first(
         open.catch(() => null),

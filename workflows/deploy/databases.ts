@@ -140,7 +140,7 @@ async function refill(
   undo(() => dropRefill(id))
   await platform.beginRefill(id, executionId, as)
   const { at, deploy_server_id } = await platform.databaseFacts(id)
-  progress(as.at ? 'recovering the moment in a new volume' : 'restoring the backup into a new volume')
+  progress(as.at ? 'recovering to the moment in a new volume' : 'restoring the backup into a new volume')
   if (!at) return
   try {
     await on(at.host_id, copying).refillOnHost(deploy_server_id, executionId, id)

@@ -164,7 +164,7 @@ async function release(
   const { id, undo, settle } = work
   const { app_id, deploy_server_id, current_id, within_sec, path, drain_sec, built } =
     await platform.deploymentFacts(id)
-  await phase('starting', 'starting the release beside what serves')
+  await phase('starting', 'starting the replicas of the release')
   undo(() => takeBack(id, deploy_server_id))
   const places = await platform.placeRelease(id)
   if (built) await ensureRegistry(deploy_server_id, id).catch(() => undefined)

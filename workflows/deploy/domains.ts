@@ -77,7 +77,7 @@ export const retryDomain = durable(publish, { onFailure: 'error', onCancel: 'err
 export const deleteDomain = durable(
   async (work) => {
     const { id, progress, carryOut } = work
-    progress('taking the domain away')
+    progress('removing the route of the domain')
     await balance(await domains.unrouteDomain(id))
     const { deploy_server_id, certificate } = await domains.domainFacts(id)
     await listen(work, deploy_server_id)

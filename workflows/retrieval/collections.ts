@@ -37,7 +37,7 @@ export const deleteRagCollection = durable(
     await store.endRagWork({ collection_id: id })
     progress('dropping the collection in the store')
     await store.dropRagCollection(id)
-    progress('forgetting its documents')
+    progress('removing the records of its documents')
     await store.forgetRagPart({ collection_id: id })
     return 'deleted'
   },

@@ -65,7 +65,7 @@ export const deleteRagDocument = durable<{ purge?: boolean }>(
       await removeSnapshots(work, await records.snapshotsWithRagDocument(id))
       await records.pruneRagDeletions(id)
     }
-    progress('forgetting its content')
+    progress('removing its stored content')
     await records.forgetContent(id, operation_id)
     return 'deleted'
   },

@@ -131,7 +131,7 @@ export const deleteRagStore = durable(
     const { container, disk } = await records.partsOfRagStore(id)
     await together(container.map((one) => remove(work, 'container', one)))
     await together(disk.map((one) => remove(work, 'disk', one)))
-    progress('forgetting its collections and documents')
+    progress('removing the records of its collections and documents')
     await store.forgetRagPart({ store_id: id })
     return 'deleted'
   },

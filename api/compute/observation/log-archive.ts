@@ -28,7 +28,7 @@ const expand = promisify(gunzip)
 const mostFiles = 10_000
 
 const dropped = 'output may be missing here: its host had to drop some before it could be archived'
-const cut = 'output is missing here: it was removed since the tenant’s archive is full (max_archive_gib)'
+const cut = 'output is missing here: it was removed because the tenant’s archive is full (max_archive_gib)'
 export const away = 'output is missing here: the host that has it does not answer'
 
 /** Whether the output is complete. A trailer, since this is known only at the end. */

@@ -21,7 +21,7 @@ export interface Joiner<T> {
 const said = (words: string): string => `[keelson: ${words}]\n`
 /** In place of a damaged entry. */
 export const damaged =
-  'output may be missing here: its host could not write all of it, since its disk was full or its engine was killed'
+  'output may be missing here: its host could not write all of it, because its disk was full or its engine was killed'
 
 const newline = 0x0a
 

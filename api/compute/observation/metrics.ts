@@ -98,7 +98,7 @@ export function plan({ from, to, step_sec }: z.output<typeof MetricsQuery>, nowM
       : wrong('step_sec', `must give at most ${mostPoints} points`)
   const isOfMinutes = stepMs % minuteMs === 0
   if (!isRecent && !isOfMinutes)
-    throw wrong('step_sec', 'must be a multiple of 60 for what is older than 24 h')
+    throw wrong('step_sec', 'must be a multiple of 60 for samples older than 24 h')
   const record = isRecent && (!isOfMinutes || rangeMs <= longestOfRawMs) ? 'raw' : 'byMinute'
   return { record, fromMs, toMs, stepMs } as const
 }

@@ -203,7 +203,8 @@ export class PgvectorStore implements types.Store {
   }
 
   async health(): Promise<types.Health> {
-    const reason = this.#notReady ?? (this.#postgres.answers ? null : 'The database of the store is away')
+    const reason =
+      this.#notReady ?? (this.#postgres.answers ? null : 'The database of the store does not answer')
     return { ready: reason === null, reason }
   }
 

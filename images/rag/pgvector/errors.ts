@@ -26,7 +26,9 @@ export function pgFaultOf(error: unknown): unknown {
     state === null
       ? isConnectionError(error)
       : state.startsWith('08') || state.startsWith('57P') || state === '53300'
-  return isAway ? new StoreError('unavailable', 'The database of the store is away', { cause: error }) : error
+  return isAway
+    ? new StoreError('unavailable', 'The database of the store does not answer', { cause: error })
+    : error
 }
 
 function isConnectionError(error: unknown): boolean {

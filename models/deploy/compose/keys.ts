@@ -42,7 +42,7 @@ const refused: Record<string, { message: string; unless?: unknown[] }> = {
   label_file: { message: inText },
   secrets: { message: 'is not supported: use an environment variable such as ${SERVICE_PASSWORD_NAME}' },
   init: { message: 'must be true: each container has an init process', unless: [true] },
-  scale: { message: 'must be 1: an application has replicas, a service has not', unless: [1] },
+  scale: { message: 'must be 1: an application has replicas, a service does not', unless: [1] },
   profiles: { message: 'is not supported: all containers are started' },
   logging: { message: 'is not supported: the platform keeps the output' },
   links: { message: 'is not supported: containers reach each other by their names' },
@@ -79,7 +79,7 @@ export const faultsOfCapabilities = (names: string[], path: Path): Fault[] =>
       : [
           {
             path: [...path, index],
-            message: `${name} is not allowed: only those that containers have anyway`,
+            message: `${name} is not allowed: containers can have only their default capabilities`,
           },
         ],
   )

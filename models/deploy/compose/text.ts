@@ -77,7 +77,7 @@ export function parseText(text: string): ParsedText {
     return { value, lineOf: (path) => line(offsetOf(document, path)) }
   } catch (fault) {
     if (!(fault instanceof ReferenceError)) throw fault
-    throw new InvalidInput(422, [errorAt(1, 'its aliases stand for too much')])
+    throw new InvalidInput(422, [errorAt(1, 'its aliases expand to too much')])
   }
 }
 

@@ -66,7 +66,7 @@ function closing(text: string, from: number): number {
   brace.lastIndex = from
   for (let found = brace.exec(text); found; found = brace.exec(text)) {
     depth += found[0] === '}' ? -1 : 1
-    if (depth > deepest) throw new BadVariable(`has variables within each other more than ${deepest} deep`)
+    if (depth > deepest) throw new BadVariable(`nests variables more than ${deepest} deep`)
     if (depth === 0) return found.index
   }
   throw new BadVariable('has a variable whose `}` is missing')

@@ -225,11 +225,11 @@ describe('a text is refused within its limits', () => {
       `${withKeys()}${'\n'.repeat(200_000)}`,
       'has more than 5000 keys, values and marks',
     ],
-    ['whose aliases multiply', bomb(), 'its aliases stand for too much'],
+    ['whose aliases multiply', bomb(), 'its aliases expand to too much'],
     [
       'with variables deeply within each other',
       `x-a: "${'${A:-'.repeat(30_000)}${'}'.repeat(30_000)}"`,
-      'has variables within each other more than 32 deep',
+      'nests variables more than 32 deep',
     ],
     [
       'with very many variables',

@@ -128,7 +128,7 @@ const bad: [string, DocumentType, ExtractionRequest['content'], string, RegExp][
     /looks like a ZIP file/,
   ]),
   ['a picture', 'md', picture, 'wrong_type', /looks like a picture/],
-  ['a page of the web', 'csv', Buffer.from('<!DOCTYPE html><p>x'), 'wrong_type', /looks like a page in HTML/],
+  ['a page of the web', 'csv', Buffer.from('<!DOCTYPE html><p>x'), 'wrong_type', /looks like an HTML page/],
   ['JSON', 'csv', aJson, 'wrong_type', /looks like JSON/],
   ['text', 'pdf', Buffer.from('text'), 'wrong_type', /does not begin with %PDF-/],
   ['text', 'json', Buffer.from('some text'), 'wrong_type', /is not valid JSON/],

@@ -75,7 +75,7 @@ describe('a target has passed a new check', () => {
     expect(reasonsAfter([seen(0, 'L4OK'), seen(1_300, '* L4OK'), seen(1_400, 'L4TOUT')])).toEqual([
       notYet,
       notYet,
-      'it did not take the connection in time',
+      'it did not accept the connection in time',
     ])
   })
 

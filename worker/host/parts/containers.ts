@@ -46,7 +46,7 @@ async function keepImages(
     await images
       .collect()
       .then((names) => names.length > 0 && log.info({ images: names }, 'removed images that nothing used'))
-      .catch((err: unknown) => log.warn({ err }, 'images were not looked at; trying again'))
+      .catch((err: unknown) => log.warn({ err }, 'unused images were not removed; trying again'))
     await delay(collectEveryMs, undefined, { signal }).catch(() => undefined)
   }
 }
@@ -89,7 +89,7 @@ export async function keepLayers(
     // Not awaited: others are measured meanwhile.
     engine.stop(id, fullGraceSec).catch((err: unknown) => {
       stopped.delete(id)
-      log.warn({ err, instance_id: id }, 'not stopped; trying again')
+      log.warn({ err, instance_id: id }, 'the container was not stopped; trying again')
     })
   }
 

@@ -50,7 +50,7 @@ export function disksPart({ disks, hosted, engine, instances, api, log }: Parts)
       lookedAt = 0
       if (now === 'attached' && run !== undefined) mountedIn.set(id, run)
     } catch (error) {
-      log.warn({ err: error, disk_id: id }, `${why}: it did not work; trying again`)
+      log.warn({ err: error, disk_id: id }, `${why} failed; trying again`)
     } finally {
       busy.delete(id)
     }

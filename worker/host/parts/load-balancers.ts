@@ -120,7 +120,7 @@ export function loadBalancersPart({ engine, hostId, networks, wanted, log }: Par
 
     async keep(signal) {
       while (!signal.aborted) {
-        await tryTo('load balancers were not looked at', () => balancers.apply({ mend: true }))
+        await tryTo('load balancers were not checked', () => balancers.apply({ mend: true }))
         await tryTo('load balancers were not mended', () => engine.mend())
         await delay(mendEveryMs, undefined, { signal }).catch(() => undefined)
       }

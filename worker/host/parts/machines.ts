@@ -109,7 +109,7 @@ async function keepMachines(machines: MachineMaintenance, log: Logger, signal: A
       await machines
         .removeUnusedImages(unusedMs)
         .then((images) => images.length > 0 && log.info({ images }, 'removed images that nobody used'))
-        .catch((err: unknown) => log.warn({ err }, 'images were not looked at'))
+        .catch((err: unknown) => log.warn({ err }, 'unused images were not removed'))
     }
     await delay(mendEveryMs, undefined, { signal }).catch(() => undefined)
   }

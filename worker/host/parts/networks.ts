@@ -124,7 +124,7 @@ export function networksPart({ networks, machines, instances, log }: PartOf): Ho
     observed: () =>
       void networks
         .look(instances())
-        .catch((err: unknown) => log.warn({ err }, 'NICs were not looked at; trying again')),
+        .catch((err: unknown) => log.warn({ err }, 'NICs were not checked; trying again')),
     version: networks.version,
     applyWanted: () => networks.apply(),
     keep: (signal) =>
@@ -149,7 +149,7 @@ async function keepLooking(
         found.map(({ id, reaches }) => ({ kind: 'path', id, state: reaches ? 'reachable' : 'unreachable' })),
       )
     } catch (err) {
-      log.warn({ err }, 'paths were not looked at')
+      log.warn({ err }, 'paths were not checked')
     }
     await delay(lookEveryMs, undefined, { signal }).catch(() => undefined)
   }
@@ -161,7 +161,7 @@ async function keepMending(networks: Networks, log: Logger, signal: AbortSignal)
     const begun = performance.now()
     await networks
       .apply({ mend: true })
-      .catch((err: unknown) => log.warn({ err }, 'networks were not looked at'))
+      .catch((err: unknown) => log.warn({ err }, 'networks were not checked'))
     const pauseMs = Math.max(mendEveryMs, pausePerMend * (performance.now() - begun))
     await delay(pauseMs, undefined, { signal }).catch(() => undefined)
   }
