@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { text } from 'node:stream/consumers'
 import type { Readable } from 'node:stream'
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { loadBaseImage } from '../support/app-images.ts'
-import { breakOuts, breakOutScript, expected } from '../support/break-outs.ts'
+import { breakOuts, breakOutScript, expected, outsideAddresses } from '../support/break-outs.ts'
 import type { DeployServerBody, Json } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { buildsOf } from '../support/clients/builds.ts'
@@ -14,6 +14,7 @@ import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { get } from '../support/members.ts'
+import { accepts, type OwnApi, startOwnApi } from '../support/own-api.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
 import { addressOf, makeMember, makeSubnet, makeVpc } from '../support/vpcs.ts'
@@ -148,14 +149,20 @@ describe('an image that was pushed', () => {
 
 describe('code of a tenant breaks out', () => {
   let tries: Record<string, string>
+  let api: OwnApi
+  afterAll(() => api.stop())
   beforeAll(async () => {
+    api = await startOwnApi({ KEELSON_API_HOST: '0.0.0.0' })
+    const openPort = Number(new URL(api.url).port)
+    expect(outsideAddresses()).not.toEqual([])
+    for (const address of outsideAddresses()) expect(await accepts(openPort, address)).toBe(true)
     const other = await makeTenant()
     const { id } = await makeVpc(other, { cidr: '10.99.0.0/16' })
     const subnet = await makeSubnet(other, id, { cidr: '10.99.0.0/24' })
     const member = await makeMember(other, subnet.id)
     const [address, name] = [addressOf(member), await get(member, addressOf(member))]
     expect(name).toBeTruthy()
-    tries = breakOuts({ address, name: name ?? '' })
+    tries = breakOuts({ address, name: name ?? '' }, openPort)
   })
 
   testDrawn('neither from a pushed image', async () => {

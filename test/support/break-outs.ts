@@ -31,19 +31,22 @@ const local = {
   'its own addresses': 'ip address add 10.77.0.99/24 dev eth0',
 }
 
-/** The ports of the platform at the addresses of its machine. */
-function platform(): string[] {
-  const { KEELSON_MONGODB_URL, KEELSON_TEMPORAL_ADDRESS } = stackSettings()
-  const ports = [facts().api_url, KEELSON_MONGODB_URL, `http://${KEELSON_TEMPORAL_ADDRESS}`].map(
-    (url) => /:(\d+)/.exec(url.replace(/^\w+:\/\//, ''))?.[1] ?? '',
-  )
-  const outside = Object.entries(networkInterfaces()).flatMap(([name, found]) =>
+/** The addresses by which other machines reach this one. */
+export const outsideAddresses = (): string[] =>
+  Object.entries(networkInterfaces()).flatMap(([name, found]) =>
     /^e(th|n)/.test(name)
       ? (found ?? []).flatMap(({ family, address }) => (family === 'IPv4' ? address : []))
       : [],
   )
-  return ['10.77.0.1', '172.20.0.1', ...outside].flatMap((address) =>
-    ports.map((port) => `${address} ${port}`),
+
+/** The ports of the platform at the addresses of its machine, and that of an API which listens on all of them. */
+function platform(openPort: number): string[] {
+  const { KEELSON_MONGODB_URL, KEELSON_TEMPORAL_ADDRESS } = stackSettings()
+  const ports = [facts().api_url, KEELSON_MONGODB_URL, `http://${KEELSON_TEMPORAL_ADDRESS}`].map((url) =>
+    Number(/:(\d+)/.exec(url.replace(/^\w+:\/\//, ''))?.[1]),
+  )
+  return ['10.77.0.1', '172.20.0.1', ...outsideAddresses()].flatMap((address) =>
+    [...ports, openPort].map((port) => `${address} ${port}`),
   )
 }
 
@@ -53,9 +56,9 @@ export interface Stranger {
   name: string
 }
 
-/** All that is tried, by what it would give. */
-export function breakOuts({ address, name }: Stranger): Record<string, string> {
-  const reach = platform().map((at) => [`a connection to ${at}`, `nc -w 1 ${at} -e true`])
+/** All that is tried, by what it would give. `openPort`: of an API that every address of this machine leads to. */
+export function breakOuts({ address, name }: Stranger, openPort: number): Record<string, string> {
+  const reach = platform(openPort).map((at) => [`a connection to ${at}`, `nc -w 1 ${at} -e true`])
   return {
     ...local,
     ...Object.fromEntries(reach),

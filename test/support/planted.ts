@@ -15,6 +15,9 @@ const secretFields = new Set(
     'recovery_codes',
     'config_vars',
     'api_key',
+    'connection_string',
+    'public_connection_string',
+    'generated',
   ]),
 )
 // Shorter values would be found by chance.
@@ -43,10 +46,14 @@ export const planted = (): string[] =>
     : []
 
 function secretsIn(value: unknown, isSecret = false): string[] {
-  if (typeof value === 'string') return isSecret ? [value] : []
+  if (typeof value === 'string') return isSecret ? [value, ...passwordsIn(value)] : []
   if (Array.isArray(value)) return value.flatMap((entry) => secretsIn(entry, isSecret))
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return []
   return Object.entries(value as Json).flatMap(([name, inner]) =>
     secretsIn(inner, isSecret || secretFields.has(name)),
   )
 }
+
+/** The password of a connection string, which may also leak alone. */
+const passwordsIn = (text: string): string[] =>
+  [/^[a-z+]+:\/\/[^:@/]*:([^@/]+)@/.exec(text)?.[1] ?? []].flat()
