@@ -179,9 +179,11 @@ async function placesOfTargets(routes: RouteDocument[]): Promise<PlaceOf> {
   }
 }
 
-/** The load balancers with targets on this instance. */
-export async function loadBalancersWith(instanceId: string): Promise<string[]> {
-  const nics = await Nic.find({ instance_id: instanceId }, { _id: 1 }).setOptions(everyTenant).lean()
+/** The load balancers with targets on these instances. */
+export async function loadBalancersWith(instanceIds: string[]): Promise<string[]> {
+  const nics = await Nic.find({ instance_id: { $in: instanceIds } }, { _id: 1 })
+    .setOptions(everyTenant)
+    .lean()
   if (nics.length === 0) return []
   return Route.distinct('lb_id', { 'targets.nic_id': { $in: nics.map(({ _id }) => _id) } }).setOptions(
     everyTenant,

@@ -3,14 +3,14 @@ import { afterCommit } from '../database.ts'
 // Hosts learn of changes with the answer to their next report. These news make them ask at once.
 
 /**
- * The load balancers with these ids, those that use the certificate, the CA trust or the instance, or those that
+ * The load balancers with these ids, those that use the certificate, the CA trust or one of the instances, or those that
  * answer the ACME challenges of the tenant.
  */
 export type Concerned =
   | { ids: string[] }
   | { certificate_id: string }
   | { ca_trust_id: string }
-  | { instance_id: string }
+  | { instance_ids: string[] }
   | { challenges_of: string }
 
 let tell: (concerned: Concerned) => void = () => {}
