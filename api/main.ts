@@ -12,10 +12,9 @@ import { freeStartMemory } from '../lib/start-memory.ts'
 import { platformCodec, temporalClient } from '../lib/temporal.ts'
 import { makeWebSockets } from '../lib/websockets.ts'
 import { markDecisionTold } from '../models/ai/decisions.ts'
-import { watchRunChanges } from '../models/ai/run-changes.ts'
-import { runEnds } from '../models/ai/run-watch.ts'
 import { onRunAccepted } from '../models/ai/runs.ts'
 import { useBlobStores } from '../models/blobs.ts'
+import { watchChanges } from '../models/changes.ts'
 import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
 import { useImagePolicy } from '../models/compute/images.ts'
@@ -25,7 +24,6 @@ import { onStartable, useLines } from '../models/operation-lines.ts'
 import { keepStoreRoom, showStoreRoom } from '../models/store-room.ts'
 import { useOutbound } from '../models/outbound.ts'
 import { openEmbeddings } from '../models/retrieval/embeddings.ts'
-import { operationEnds } from '../models/operation-watch.ts'
 import { cancelOperation, tellOfDecision, tellOfUpload } from '../workflows/starters.ts'
 import { bearerProtocol } from './authenticate.ts'
 import { serveCodec } from './codec.ts'
@@ -167,10 +165,7 @@ const sockets = makeWebSockets(socketPaths(operations), bearerProtocol)
 serve(app, operations, settings, sockets, log)
 
 const scraped = await serveMetrics('api', settings, log)
-const watching = Promise.all([
-  ...[operationEnds, runEnds].map((ends) => ends.watch(log, stopping.signal)),
-  watchRunChanges(log, stopping.signal),
-])
+const watching = watchChanges(log, stopping.signal)
 freeStartMemory()
 const server = makeServer(limitBodies(app), settings, sockets, log)
 server.listen(settings.KEELSON_API_PORT, settings.KEELSON_API_HOST, () =>

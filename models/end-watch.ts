@@ -1,8 +1,8 @@
 import { EventEmitter } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
 import type { Model, QueryFilter } from 'mongoose'
-import type { Logger } from '../lib/log.ts'
 import { NotFound } from '../lib/problem.ts'
+import { onFieldRemoved } from './changes.ts'
 import { unlessAway } from './database-away.ts'
 import { readOne } from './read-one.ts'
 import { everyTenant } from './tenant-scope.ts'
@@ -30,27 +30,7 @@ export class EndWatch<D extends Ending> {
   constructor(model: Model<D>, title: string) {
     this.#model = model
     this.#title = title
-  }
-
-  /** Watches all ends on one change stream per process, until aborted. */
-  async watch(log: Logger, signal: AbortSignal): Promise<void> {
-    const ends = [{ $match: { operationType: 'update', 'updateDescription.removedFields': 'open' } }]
-    while (!signal.aborted) {
-      const changes = this.#model.collection.watch<Ending>(ends)
-      const close = () => void changes.close()
-      signal.addEventListener('abort', close, { once: true })
-      try {
-        for await (const change of changes)
-          if ('documentKey' in change) this.#ended.emit(change.documentKey._id)
-      } catch (error) {
-        if (signal.aborted) return
-        log.warn({ err: error }, `the change stream of ${this.#title}s broke; opening another`)
-        await setTimeout(500, undefined, { signal }).catch(() => undefined)
-      } finally {
-        signal.removeEventListener('abort', close)
-        await changes.close()
-      }
-    }
+    onFieldRemoved(model, 'open', (id) => this.#ended.emit(id))
   }
 
   /**

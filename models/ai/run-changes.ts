@@ -1,7 +1,5 @@
 import { EventEmitter } from 'node:events'
-import { setTimeout } from 'node:timers/promises'
-import mongoose from 'mongoose'
-import type { Logger } from '../../lib/log.ts'
+import { onChange } from '../changes.ts'
 import { AiRunNode } from './run-node-records.ts'
 import { AiRunTokens } from './run-tokens.ts'
 import { AiRun } from './runs.ts'
@@ -21,36 +19,11 @@ const lookEveryMs = 5_000
 
 const heard = new EventEmitter({ captureRejections: true }).setMaxListeners(0)
 
-/** Watches all changes on one change stream per process, until aborted. */
-export async function watchRunChanges(log: Logger, signal: AbortSignal): Promise<void> {
-  const collections = [AiRun, AiRunNode, AiRunTokens].map(({ collection }) => collection.name)
-  const ours = [{ $match: { 'ns.coll': { $in: collections } } }, { $project: { documentKey: 1, ns: 1 } }]
-  const { db } = mongoose.connection
-  if (!db) throw new Error('connectDatabase was not called')
-  while (!signal.aborted) {
-    const changes = db.watch<{ _id: string }>(ours)
-    const close = () => void changes.close()
-    signal.addEventListener('abort', close, { once: true })
-    try {
-      for await (const change of changes)
-        if ('documentKey' in change && 'coll' in change.ns) tell(change.documentKey._id, change.ns.coll)
-    } catch (error) {
-      if (signal.aborted) return
-      log.warn({ err: error }, 'the change stream of runs being watched broke; opening another')
-      await setTimeout(500, undefined, { signal }).catch(() => undefined)
-    } finally {
-      signal.removeEventListener('abort', close)
-      await changes.close()
-    }
-  }
-}
-
 /** All ids begin with the run's. */
-function tell(id: string, collection: string): void {
-  const [run = ''] = id.split('/')
-  const isToken = collection === AiRunTokens.collection.name
-  heard.emit(run, { state: !isToken, tokens: isToken } satisfies Changes)
-}
+const hearing = (part: Changes) => (id: string) => void heard.emit(id.split('/')[0] ?? '', part)
+onChange(AiRun, hearing({ state: true, tokens: false }))
+onChange(AiRunNode, hearing({ state: true, tokens: false }))
+onChange(AiRunTokens, hearing({ state: false, tokens: true }))
 
 const nobody = (): void => {}
 
