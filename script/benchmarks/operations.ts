@@ -8,6 +8,8 @@ import { cpuMs, type Stack } from './stack.ts'
 
 const lanes = 50
 const rounds = 3
+/** Both sides take turns this often in a round: the speed of a shared machine changes within a minute. */
+const turnsEach = 5
 const bareQueue = 'bench-bare'
 
 const both = (figures: number[]): number[] => [quantile(figures, 0.5), quantile(figures, 0.99)]
@@ -44,8 +46,10 @@ export async function operations(stack: Stack, total = 1_000): Promise<Row[]> {
   )
   try {
     for (let round = 0; round <= rounds; round++) {
-      await ours.run(round)
-      await theirs.run(round)
+      for (let turn = 0; turn < turnsEach; turn++) {
+        await ours.run(round)
+        await theirs.run(round)
+      }
     }
   } finally {
     await bare.stop()
@@ -68,7 +72,7 @@ export async function operations(stack: Stack, total = 1_000): Promise<Row[]> {
   ]
 }
 
-/** Runs rounds of changes in `lanes`; round 0 is a warm-up. CPU time is per change. */
+/** Runs changes in `lanes`, each time a part of a round; round 0 is a warm-up. CPU time is per change. */
 function makeMeasure(
   pids: Record<string, number>,
   change: (lane: number, memoryMib: number) => Promise<unknown>,
@@ -80,6 +84,7 @@ function makeMeasure(
     [...Object.keys(pids), 'client'].map((role) => [role, []]),
   )
   const withClient = { ...pids, client: process.pid }
+  const perTurn = total / turnsEach
   return {
     seconds,
     each,
@@ -90,17 +95,17 @@ function makeMeasure(
       const all = await timed(() =>
         Promise.all(
           Array.from({ length: lanes }, async (_, lane) => {
-            for (let turn = 0; turn < total / lanes; turn++)
+            for (let turn = 0; turn < perTurn / lanes; turn++)
               took.push(await timed(() => change(lane, 16 + ((turn + round) % 8))))
           }),
         ),
       )
       if (round === 0) return
       const after = cpuMs(withClient)
-      seconds.push(all / 1000)
+      seconds[round - 1] = (seconds[round - 1] ?? 0) + all / 1000
       each.push(...took)
       for (const [role, figures] of Object.entries(cpu))
-        figures.push(((after[role] ?? 0) - (before[role] ?? 0)) / took.length)
+        figures[round - 1] = (figures[round - 1] ?? 0) + ((after[role] ?? 0) - (before[role] ?? 0)) / total
     },
   }
 }
