@@ -207,7 +207,7 @@ describe('the store does not start', () => {
     [
       'without TLS where others read along',
       { RAG_TOKEN_FILE: 'token', RAG_HOST: '0.0.0.0' },
-      /Others could read along/,
+      /Others could read the traffic/,
     ],
     ['with half of TLS', { RAG_TOKEN_FILE: 'token', RAG_TLS_KEY_FILE: 'token' }, /go together/],
     ['with an empty token in the environment', { RAG_TOKEN: '' }, /at least 32 characters/],
