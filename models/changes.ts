@@ -5,7 +5,7 @@ import type { Logger } from '../lib/log.ts'
 // What MongoDB says of changes, by any process. One change stream for all: each one reads the whole oplog, and three took 2 ms of
 // MongoDB's CPU time for each operation.
 
-interface Of {
+interface Watched {
   collection: { name: string }
 }
 
@@ -26,12 +26,12 @@ interface Seen {
 const listeners: Listener[] = []
 
 /** `hear` is called with the id of each document that has changed, or is new or gone, while `watchChanges` runs. */
-export function onChange({ collection }: Of, hear: (id: string) => void): void {
+export function onChange({ collection }: Watched, hear: (id: string) => void): void {
   listeners.push({ collection: collection.name, only: {}, isMeant: () => true, hear })
 }
 
 /** `hear` is called with the id of each document that loses this field, while `watchChanges` runs. */
-export function onFieldRemoved({ collection }: Of, field: string, hear: (id: string) => void): void {
+export function onFieldRemoved({ collection }: Watched, field: string, hear: (id: string) => void): void {
   listeners.push({
     collection: collection.name,
     only: { operationType: 'update', 'updateDescription.removedFields': field },
@@ -40,7 +40,7 @@ export function onFieldRemoved({ collection }: Of, field: string, hear: (id: str
   })
 }
 
-/** Watches for all listeners, until aborted. Changes are missed while the stream is interrupted. */
+/** Watches for all listeners that there are by now, until aborted. Changes are missed while the stream is interrupted. */
 export async function watchChanges(log: Logger, signal: AbortSignal): Promise<void> {
   const { db } = mongoose.connection
   if (!db) throw new Error('connectDatabase was not called')

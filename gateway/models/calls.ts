@@ -375,11 +375,7 @@ function asRefusal(error: unknown): CallRefused {
   if (error instanceof CallRefused) return error
   if (error instanceof Unauthenticated) return new CallRefused(401, 'unauthenticated', error.message)
   if (error instanceof NotFound)
-    return new CallRefused(
-      401,
-      'unauthenticated',
-      'The connector or the purpose of the token no longer exists',
-    )
+    return new CallRefused(401, 'unauthenticated', 'The token’s connector or purpose no longer exists')
   if (error instanceof Problem) return new CallRefused(error.status, error.code, error.message)
   return new CallRefused(503, 'unavailable', 'The gateway cannot take the call now', {
     cause: error,

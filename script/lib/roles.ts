@@ -104,7 +104,7 @@ export function roleEnv(
   env['MALLOC_TRIM_THRESHOLD_'] = '131072'
   // Compiled modules: a role's start takes half the CPU time.
   env['NODE_COMPILE_CACHE'] = join(layout.state, 'build/compiled')
-  // One thread of V8 beside the main one: with its four, collecting a young generation costs twice the CPU time.
+  // V8's threads for collecting garbage: its four cost more CPU time than they save (docs/decisions/063).
   env['NODE_OPTIONS'] = ['--v8-pool-size=1', env['NODE_OPTIONS']].filter(Boolean).join(' ')
   for (const name of Object.keys(roleSettings[role].shape))
     if (known[name] !== undefined) env[name] = known[name]
