@@ -17,7 +17,6 @@ const secretFields = new Set(
     'api_key',
     'connection_string',
     'public_connection_string',
-    'generated',
   ]),
 )
 // Shorter values would be found by chance.
@@ -50,9 +49,13 @@ function secretsIn(value: unknown, isSecret = false): string[] {
   if (Array.isArray(value)) return value.flatMap((entry) => secretsIn(entry, isSecret))
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return []
   return Object.entries(value as Json).flatMap(([name, inner]) =>
-    secretsIn(inner, isSecret || secretFields.has(name)),
+    secretsIn(inner, isSecret || isSecretField(name, inner)),
   )
 }
+
+/** `generated` has the values of a service, which are secrets; that of a build is one of five fixed texts. */
+const isSecretField = (name: string, value: unknown): boolean =>
+  secretFields.has(name) || (name === 'generated' && typeof value === 'object')
 
 /** The password of a connection string, which may also leak alone. */
 const passwordsIn = (text: string): string[] =>
