@@ -46,7 +46,7 @@ const again = ({ _id, tenant_id, base_due_at }: ArchiveDocument, ms: number) =>
 async function beginBase(due: ArchiveDocument): Promise<void> {
   const { tenant_id, database_id, target_id } = due
   const database = await Database.findOne({ _id: database_id, tenant_id }).lean()
-  const hasBase = (await basesOf(due)).length > 0
+  const hasBase = (await basesOf(due)).some(({ is_cut_off }) => !is_cut_off)
   const isReady = database?.status === 'running' && !(await openBackup(database))
   const { modifiedCount } = await again(due, hasBase || isReady ? againMs : soonMs)
   if (!modifiedCount || hasBase || !isReady) return

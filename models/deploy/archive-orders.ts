@@ -160,20 +160,20 @@ const tellPaused = async (
   })
 }
 
-/** Notes that a segment is damaged in storage, and tells it. Only bases after it can be brought to the end. */
+/** Notes that a segment is damaged in storage, and tells it. Bases before it lead to the moments before it, those after it to the end. */
 export const noteDamagedSegment = (archiveId: string, name: string): Promise<void> =>
   transaction(async () => {
     const archive = await Archive.findById(archiveId).setOptions(everyTenant).lean()
-    if (!archive || (archive.damaged_segment ?? '') >= name) return
+    if (!archive || archive.damaged_segments.includes(name)) return
     const { _id, tenant_id, deploy_server_id, database_id, is_current } = archive
     const due = is_current ? { base_due_at: new Date() } : {}
-    await Archive.updateOne({ _id, tenant_id }, { $set: { damaged_segment: name, ...due } })
+    await Archive.updateOne({ _id, tenant_id }, { $addToSet: { damaged_segments: name }, $set: due })
     const database = await Database.findOne({ _id: database_id, tenant_id }).lean()
     await tellEvent({
       tenant_id,
       deploy_server_id,
       kind: 'archive.damaged',
-      message: `The archived log of ${database?.name ?? 'a database'} is damaged: the database cannot be recovered to a moment before its next base backup`,
+      message: `The archived log of ${database?.name ?? 'a database'} is damaged: the database cannot be recovered to moments between the damage and its next base backup`,
       data: { database: { id: database_id, name: database?.name ?? null }, segment: name },
     })
   }, archiveId)

@@ -121,6 +121,17 @@ export const segmentAfter = async (
       .lean()
   )?.name ?? null
 
+/** The last moment of which everything is there that was committed until then, without a segment and those after it. */
+export const tickBefore = async (
+  { _id: archive_id, tenant_id }: Pick<ArchiveDocument, '_id' | 'tenant_id'>,
+  name: string,
+): Promise<Date | null> =>
+  (
+    await ArchiveSegment.findOne({ archive_id, tenant_id, name: { $lt: name }, ticked_at: { $ne: null } })
+      .sort({ name: -1 })
+      .lean()
+  )?.ticked_at ?? null
+
 /** Archives of all tenants that may have segments that no base needs. */
 export const untidyArchives = (limit: number): Promise<ArchiveDocument[]> =>
   Archive.find({ is_untidy: true }).setOptions(everyTenant).limit(limit).lean()

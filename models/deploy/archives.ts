@@ -35,8 +35,8 @@ export interface ArchiveDocument {
   /** When the host last told of it. */
   told_at: Date
   stored_bytes: number
-  /** The last one that could not be read as it was written. */
-  damaged_segment: string | null
+  /** Those that could not be read as they were written. */
+  damaged_segments: string[]
   /** Why no segments are added. */
   paused_reason: string | null
   /** When the platform looks whether it has a base. */
@@ -65,7 +65,7 @@ const schema = new Schema<ArchiveDocument>(
     ticked_at: date,
     told_at: { type: Date, required: true },
     stored_bytes: { type: Number, default: 0 },
-    damaged_segment: text,
+    damaged_segments: { type: [String], default: [] },
     paused_reason: text,
     base_due_at: date,
     is_untidy: { type: Boolean, default: false },

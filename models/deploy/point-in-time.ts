@@ -1,4 +1,5 @@
 import { InvalidInput } from '../../lib/problem.ts'
+import { tickBefore } from './archive-segments.ts'
 import { type ArchiveDocument, archivesOf, beginArchive, currentArchive, endArchive } from './archives.ts'
 import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
 import type { DatabaseDocument } from './databases.ts'
@@ -24,7 +25,7 @@ export const pointInTimeStates = ['off', 'starting', 'archiving', 'paused'] as c
 export interface SeenPointInTime {
   status: (typeof pointInTimeStates)[number]
   reason: string | null
-  /** Of the present archive. */
+  /** Of the present archive, up to its end. */
   range: MomentRange | null
   /** Of all archives, the oldest first. */
   ranges: MomentRange[]
@@ -54,27 +55,38 @@ export async function changePointInTime(
   return { target_id }
 }
 
-/** The bases of an archive from which it can be brought to its end, the newest first. */
-export async function basesOf({
-  _id: archive_id,
-  tenant_id,
-  damaged_segment,
-}: ArchiveDocument): Promise<(BackupExecutionDocument & { moment: Date })[]> {
-  const whole = { archive_id, tenant_id, status: { $in: ['succeeded' as const, 'verifying' as const] } }
-  const bases = await BackupExecution.find(whole).lean()
-  return bases
-    .flatMap((execution) => {
-      const base = execution.copy?.base
-      const isCutOff = base && damaged_segment !== null && base.start <= damaged_segment
-      return base && !isCutOff ? [{ ...execution, moment: new Date(base.moment) }] : []
-    })
-    .toSorted((a, b) => b.moment.getTime() - a.moment.getTime())
+/** A base backup, and to which moments the log after it leads. */
+export interface Base extends BackupExecutionDocument {
+  moment: Date
+  /** Null: to none yet. */
+  until: Date | null
+  /** A segment after it is damaged, so that it cannot be brought to the archive's end. */
+  is_cut_off: boolean
 }
 
-async function rangeOf(archive: ArchiveDocument): Promise<MomentRange | null> {
-  const earliest = (await basesOf(archive)).at(-1)?.moment
-  const { latest } = archive
-  return earliest && latest && earliest <= latest ? { earliest, latest } : null
+/** The usable bases of an archive, the oldest first. */
+export async function basesOf(archive: ArchiveDocument): Promise<Base[]> {
+  const { _id: archive_id, tenant_id, latest, damaged_segments } = archive
+  const whole = { archive_id, tenant_id, status: { $in: ['succeeded' as const, 'verifying' as const] } }
+  const bases: Base[] = []
+  for (const execution of await BackupExecution.find(whole).lean()) {
+    const base = execution.copy?.base
+    if (!base) continue
+    const damaged = damaged_segments.toSorted().find((name) => name >= base.start)
+    const until = damaged === undefined ? latest : await tickBefore(archive, damaged)
+    bases.push({ ...execution, moment: new Date(base.moment), until, is_cut_off: damaged !== undefined })
+  }
+  return bases.toSorted((a, b) => a.moment.getTime() - b.moment.getTime())
+}
+
+/** The ranges of moments to which the bases of an archive lead, the oldest first: one, and one more for each damage. */
+async function rangesOf(archive: ArchiveDocument): Promise<(MomentRange & { is_cut_off: boolean })[]> {
+  const ranges: (MomentRange & { is_cut_off: boolean })[] = []
+  for (const { moment, until, is_cut_off } of await basesOf(archive)) {
+    if (!until || until < moment || ranges.at(-1)?.latest.getTime() === until.getTime()) continue
+    ranges.push({ earliest: moment, latest: until, is_cut_off })
+  }
+  return ranges
 }
 
 /** Has another volume of the database begin another archive, in the caller's transaction. */
@@ -89,11 +101,12 @@ export async function beginAnew(
 export async function seenPointInTime(database: DatabaseDocument): Promise<SeenPointInTime | null> {
   if (!engineOf(database.type).archive) return null
   const archives = await archivesOf(database)
-  const all = await Promise.all(archives.map(async (archive) => ({ archive, range: await rangeOf(archive) })))
+  const all = await Promise.all(archives.map(async (archive) => ({ archive, its: await rangesOf(archive) })))
   const current = all.find(({ archive }) => archive.is_current)
-  const ranges = all.flatMap(({ range }) => range ?? [])
+  const ranges = all.flatMap(({ its }) => its)
   if (!current) return { status: 'off', reason: null, range: null, ranges }
-  const { archive, range } = current
+  const { archive, its } = current
+  const range = its.find(({ is_cut_off }) => !is_cut_off) ?? null
   const { paused_reason, opened_at } = archive
   if (paused_reason !== null && opened_at) return { status: 'paused', reason: paused_reason, range, ranges }
   if (range) return { status: 'archiving', reason: null, range, ranges }
@@ -114,16 +127,12 @@ async function whyNoBase({ _id: archive_id, tenant_id }: ArchiveDocument): Promi
  */
 export async function baseFor(database: Of, at: Date): Promise<BackupExecutionDocument> {
   const archives = await archivesOf(database)
-  const ranges: MomentRange[] = []
-  const found: (BackupExecutionDocument & { moment: Date })[] = []
-  for (const archive of archives) {
-    const range = await rangeOf(archive)
-    if (!range) continue
-    ranges.push(range)
-    if (at <= range.latest) found.push(...(await basesOf(archive)).filter(({ moment }) => moment <= at))
-  }
-  const [newest] = found.toSorted((a, b) => b.moment.getTime() - a.moment.getTime())
+  const bases = (await Promise.all(archives.map(basesOf))).flat()
+  const newest = bases
+    .toSorted((a, b) => b.moment.getTime() - a.moment.getTime())
+    .find(({ moment, until }) => moment <= at && until && at <= until)
   if (newest) return newest
+  const ranges = (await Promise.all(archives.map(rangesOf))).flat()
   const named = ranges.map(({ earliest, latest }) => `${earliest.toISOString()} to ${latest.toISOString()}`)
   const message = named.length ? `must be within ${named.join(' or ')}` : 'there is no moment yet'
   throw new InvalidInput(422, [{ pointer: '/at', message }])

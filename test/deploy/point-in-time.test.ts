@@ -194,15 +194,17 @@ describeEngines('the archive of a database', () => {
   })
 
   testDrawn(
-    'that is damaged in storage is found by the next look, which is told, and a new base is made',
+    'that is damaged in storage is found by the next look and told; it leads to the moments before the damage and after a new base',
     async () => {
       const id = await moments.make()
       const { earliest } = await moments.archiving(id)
       await inside.write(id, 'postgresql')
+      const [before, written] = [await moments.now(id), await digest(id)]
+      await moments.reaches(id, before)
+      await moments.writeMore(id)
       await moments.reaches(id, await moments.now(id))
       const [base] = await BackupExecution.find({ database_id: id, tenant_id: tenant.id }).lean()
-      const after = (await segmentsOf(id)).filter(({ name }) => name >= (base?.copy?.base?.start ?? ''))
-      const damaged = after.at(-1)
+      const damaged = (await segmentsOf(id)).at(-1)
       if (damaged) await spoil(damaged.blob)
       await (await databases.verify(base?._id ?? '')).operation.success()
       await told('archive.damaged', 'is damaged')
@@ -210,8 +212,13 @@ describeEngines('the archive of a database', () => {
         const { point_in_time } = await databases.get(id)
         return point_in_time?.status === 'archiving' && point_in_time.earliest !== earliest && point_in_time
       })
-      expect(now.earliest && earliest && now.earliest > earliest).toBe(true)
-      expect(await databases.askRecovery(id, earliest ?? '')).toMatchObject({ status: 422 })
+      const [former, present, ...others] = now.ranges
+      expect([former?.earliest, present?.earliest, others]).toEqual([earliest, now.earliest, []])
+      expect(before <= String(former?.latest) && String(former?.latest) < String(now.earliest)).toBe(true)
+      const between = new Date(Date.parse(String(former?.latest)) + 1).toISOString()
+      expect(await databases.askRecovery(id, between)).toMatchObject({ status: 422 })
+      await (await databases.recover(id, before)).operation.success()
+      expect(await digest(id)).toBe(written)
       await remove(id)
     },
   )
