@@ -72,8 +72,8 @@ const sentAtOnce = 3
 /** A restored copy takes more room than its dump: indexes, logs of the engine. */
 const roomFactor = 3
 const lastErrors = 500
-/** With which an engine ends by itself; others are those of signals. */
-const refusals: (number | null)[] = [1, 2, 3]
+/** Whether an engine ended by itself with this code. Zero and codes from 128 on follow signals, also those of a machine that ends. */
+const isRefusal = (code: number | null): boolean => code !== null && code > 0 && code < 128
 
 /** Activities for copies of databases, on the host of the worker that has the database. All are idempotent. */
 export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, api }: Parts) => {
@@ -150,7 +150,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   /** An engine that ends by itself refuses the copy. If its machine ended, the restore is tried again. */
   async function whyEnded(machineId: string, scratchId: string, error: InstanceNotRunning): Promise<Error> {
     const end = await scratch.endOf(machineId, scratchId)
-    return end && refusals.includes(end.exit_code)
+    return end && isRefusal(end.exit_code)
       ? new BackupFailed(`the engine that takes the copy ended: ${lastOf(end.output)}`, error)
       : new EngineUnavailable('The engine that takes the copy ended with its machine', error)
   }
