@@ -179,6 +179,25 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
+  test('that does not have the rows of which its dump told is damaged, which is told; it is not restored', async () => {
+    const { id, name } = await filled()
+    const { id: execution } = await backUp(id)
+    const stored = { _id: execution, tenant_id: tenant.id }
+    const more = { 'copy.counts.0.least': rows + 1, 'copy.counts.0.most': rows + 1 }
+    expect(await BackupExecution.updateOne(stored, { $set: more })).toMatchObject({ modifiedCount: 1 })
+    const { operation } = await databases.restore(id, execution)
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'backup_damaged' } })
+    expect(await inside.count(id, 'redis')).toBe(rows)
+    await eventually(async () => (await databases.execution(execution)).status === 'damaged')
+    expect(await databases.execution(execution)).toMatchObject({
+      reason: expect.stringContaining(`has ${rows} rows after the restore, but had ${rows + 1}`),
+    })
+    await told('backup.damaged', `of ${name} is damaged`)
+    expect(await inside.scratches()).toEqual([])
+    expect(await inside.volumes(id)).toHaveLength(1)
+    await remove(id)
+  })
+
   test('whose damage a restore finds first is read back and told; a database that was to begin with it stays without data until it can', async () => {
     const { id, name } = await filled()
     const { id: execution } = await backUp(id)
