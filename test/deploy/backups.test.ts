@@ -255,10 +255,11 @@ describeEngines('a backup', () => {
   })
 
   test.each(sampled(writtenTypes, 1))(
-    'of %s is made at the times of its schedule, which keeps the newest; a missed one is told',
+    'of %s is made at the times of its schedule, which keeps the newest, and restores the database; a missed one is told',
     async (type) => {
       await makeDatabaseImages(type)
       const { id, name } = await filled(type)
+      const written = await inside.digest(id, type)
       const { status, body } = await databases.schedule(id, { frequency: '0 3 * * *', keep_count: 1 })
       expect([status, body['timezone'], body['keep_count'], body['enabled']]).toEqual([201, 'UTC', 1, true])
       const backup = String(body['id'])
@@ -273,10 +274,15 @@ describeEngines('a backup', () => {
       })
       await told('backup.succeeded', name)
       await due()
-      await eventually(async () => {
+      const [newest] = await eventually(async () => {
         const all = await succeeded()
-        return all.length === 1 && all[0]?.id !== first?.id
+        return all.length === 1 && all[0]?.id !== first?.id && all
       })
+      expect(newest).toMatchObject({ backup_id: backup, verified: { by: 'restore', rows } })
+      await inside.clear(id, type)
+      await (await databases.restore(id, newest?.id ?? '')).operation.success()
+      expect(await inside.count(id, type)).toBe(rows)
+      expect(await inside.digest(id, type)).toBe(written)
 
       await (await databases.stop(id)).operation.success()
       await due()
