@@ -6,26 +6,23 @@ import { byId } from '../fields.ts'
 import { type Caller, type Operation, operation } from '../operation.ts'
 import { ConfigVarName, ConfigVars, type ShownInstance } from './instances.ts'
 
-const ConfigVarsView = z
-  .strictObject({
-    config_vars: z
-      .record(ConfigVarName, z.string().nullable())
-      .describe('Values by name; null: the caller may not see the value'),
-  })
-  .meta({ id: 'ConfigVars' })
+const ShownVars = z
+  .record(ConfigVarName, z.string().nullable())
+  .describe('Values by name; null: the caller may not see the value')
+const ConfigVarsView = z.strictObject({ config_vars: ShownVars }).meta({ id: 'ConfigVars' })
 
 /**
- * Which values a caller sees. Who may only read sees the names. `secrets` shows the instance's own values; the URL of an
- * attached database lets its reader into the database, so only `update` shows it, which could also attach it.
+ * Which values a caller sees. Who may only read sees the names. `update` shows the instance's own values, which it could
+ * replace. The URL of an attached database has a password that the caller has not chosen: only `secrets` shows it.
  */
 function visible(
   { permissions }: Caller,
   plural: 'containers' | 'microvms' | 'vms',
   vars: { own: Record<string, string>; attached: Record<string, string> },
 ): Record<string, string | null> {
-  const mayUpdate = permissions.has(`${plural}:update`)
-  const maySeeOwn = mayUpdate || permissions.has(`${plural}:secrets`)
-  return { ...shownIf(maySeeOwn, vars.own), ...shownIf(mayUpdate, vars.attached) }
+  const maySeeSecrets = permissions.has(`${plural}:secrets`)
+  const maySeeOwn = maySeeSecrets || permissions.has(`${plural}:update`)
+  return { ...shownIf(maySeeOwn, vars.own), ...shownIf(maySeeSecrets, vars.attached) }
 }
 const shownIf = (may: boolean, vars: Record<string, string>): Record<string, string | null> =>
   Object.fromEntries(Object.entries(vars).map(([name, value]) => [name, may ? value : null]))
@@ -36,7 +33,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     method: 'GET',
     path: `/api/v1/${plural}/{id}/config-vars`,
     permission: `${plural}:read`,
-    summary: `Get a ${title}’s config vars; their values need \`${plural}:secrets\` or \`${plural}:update\` (audited)`,
+    summary: `Get a ${title}’s config vars; their values need \`${plural}:secrets\`, or \`${plural}:update\` for all but databases’ URLs (audited)`,
     params: byId,
     responses: { 200: ConfigVarsView },
     reads_secret: true,
@@ -56,7 +53,7 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
     body: z.strictObject({ config_vars: ConfigVars }),
     responses: {
       200: z.strictObject({
-        config_vars: ConfigVars,
+        config_vars: ShownVars,
         needs_restart: z
           .boolean()
           .describe(`Whether the ${title} keeps the previous values until it is stopped and started`),
@@ -66,7 +63,8 @@ export const configVars = (shown: ShownInstance, { plural, kind, kind: { title }
       const instance = await mine(kind.resource, caller, params.id)
       const own = await ownVarsIn(instance, body.config_vars)
       const needs_restart = await setConfigVars(kind, instance, own)
-      return { config_vars: { ...own, ...(await attachedVars(instance)) }, needs_restart }
+      const attached = await attachedVars(instance)
+      return { config_vars: visible(caller, plural, { own, attached }), needs_restart }
     },
   }),
 ]

@@ -109,12 +109,6 @@ describeEngines('an attached database', () => {
       DATABASE_URL: null,
       CACHE_URL: null,
     })
-    const machine = await makeMachine(tenant.owner, ['containers:read', 'containers:secrets'])
-    const reader = new Client(await tokenOf(machine))
-    expect(await attachmentsOf(reader, 'containers', user.id).vars()).toEqual({
-      DATABASE_URL: 'mine',
-      CACHE_URL: null,
-    })
     const again = { config_var: 'OTHER_URL' }
     expect(await user.ask(id, again)).toMatchObject({ status: 409, body: { code: 'already_attached' } })
     expect(await user.setVars({ CACHE_URL: 'other' })).toMatchObject({
@@ -156,6 +150,50 @@ describeEngines('an attached database', () => {
     for (const one of [without, user, next]) await one.delete()
     await (await databases.delete(id)).operation.success()
   })
+
+  test.each(['containers', 'microvms'] as const)(
+    'of %s shows its URL only to callers with their permission for secrets',
+    async (plural) => {
+      const { id } = await databases.make()
+      const user = await makeUser(tenant, plural, subnet, { config_vars: { OWN: 'mine' } })
+      await (await user.attach(id)).operation.success()
+      const { DATABASE_URL: url = '' } = await user.vars()
+      expect(url).toMatch(/^redis:/)
+      const callerWith = async (...actions: string[]) => {
+        const machine = await makeMachine(
+          tenant.owner,
+          actions.map((action) => (action.includes(':') ? action : `${plural}:${action}`)),
+        )
+        return attachmentsOf(new Client(await tokenOf(machine)), plural, user.id)
+      }
+      const all = { OWN: 'mine', DATABASE_URL: url }
+      const own = { OWN: 'mine', DATABASE_URL: null }
+      const names = { OWN: null, DATABASE_URL: null }
+      const others = ['containers', 'microvms', 'vms'].filter((one) => one !== plural)
+      for (const [actions, seen] of [
+        [['read'], names],
+        [['read', ...others.map((one) => `${one}:secrets`)], names],
+        [['read', 'update'], own],
+        [['read', 'update', 'deploy_servers:manage'], own],
+        [['read', 'secrets'], all],
+        [['read', 'update', 'secrets'], all],
+      ] as const)
+        expect([actions, await (await callerWith(...actions)).vars()]).toEqual([actions, seen])
+      expect(await attachmentsOf(await tenant.user('developer'), plural, user.id).vars()).toEqual(all)
+
+      // Nor does the answer to a change show it.
+      for (const [actions, shown] of [
+        [['update'], null],
+        [['update', 'secrets'], url],
+      ] as const)
+        expect(await (await callerWith(...actions)).setVars({ OWN: 'other' })).toMatchObject({
+          status: 200,
+          body: { config_vars: { OWN: 'other', DATABASE_URL: shown } },
+        })
+      await user.delete()
+      await (await databases.delete(id)).operation.success()
+    },
+  )
 
   testDrawn(
     'has its users when it has started again, and when its engine was killed; its deletion detaches it',

@@ -10,8 +10,13 @@ import { spoil, storedBytes } from '../support/blobs.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
-import { insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
-import { hasEngines, makeDatabaseImages, writtenTypes } from '../support/database-images.ts'
+import { inPostgresql, insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
+import {
+  hasEngines,
+  makeDatabaseImages,
+  postgresqlMajorOf,
+  writtenTypes,
+} from '../support/database-images.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
@@ -56,6 +61,13 @@ const told = (kind: string, text: string) =>
       (one) => one.kind === kind && one.message.includes(text),
     ),
   )
+
+/** The engine is the program of this tag, as it says itself. Only the tags of PostgreSQL have several programs. */
+async function expectEngine(id: string, type: Written, version: string): Promise<void> {
+  if (type !== 'postgresql') return
+  const said = await inside.runIn(id, inPostgresql('SHOW server_version'))
+  expect(said).toMatch(new RegExp(`^${await postgresqlMajorOf(version)}\\.`))
+}
 
 const remove = async (id: string) => (await databases.delete(id)).operation.success()
 
@@ -167,6 +179,25 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
+  test('that does not have the rows of which its dump told is damaged, which is told; it is not restored', async () => {
+    const { id, name } = await filled()
+    const { id: execution } = await backUp(id)
+    const stored = { _id: execution, tenant_id: tenant.id }
+    const more = { 'copy.counts.0.least': rows + 1, 'copy.counts.0.most': rows + 1 }
+    expect(await BackupExecution.updateOne(stored, { $set: more })).toMatchObject({ modifiedCount: 1 })
+    const { operation } = await databases.restore(id, execution)
+    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'backup_damaged' } })
+    expect(await inside.count(id, 'redis')).toBe(rows)
+    await eventually(async () => (await databases.execution(execution)).status === 'damaged')
+    expect(await databases.execution(execution)).toMatchObject({
+      reason: expect.stringContaining(`has ${rows} rows after the restore, but had ${rows + 1}`),
+    })
+    await told('backup.damaged', `of ${name} is damaged`)
+    expect(await inside.scratches()).toEqual([])
+    expect(await inside.volumes(id)).toHaveLength(1)
+    await remove(id)
+  })
+
   test('whose damage a restore finds first is read back and told; a database that was to begin with it stays without data until it can', async () => {
     const { id, name } = await filled()
     const { id: execution } = await backUp(id)
@@ -224,10 +255,11 @@ describeEngines('a backup', () => {
   })
 
   test.each(sampled(writtenTypes, 1))(
-    'of %s is made at the times of its schedule, which keeps the newest; a missed one is told',
+    'of %s is made at the times of its schedule, which keeps the newest, and restores the database; a missed one is told',
     async (type) => {
       await makeDatabaseImages(type)
       const { id, name } = await filled(type)
+      const written = await inside.digest(id, type)
       const { status, body } = await databases.schedule(id, { frequency: '0 3 * * *', keep_count: 1 })
       expect([status, body['timezone'], body['keep_count'], body['enabled']]).toEqual([201, 'UTC', 1, true])
       const backup = String(body['id'])
@@ -242,10 +274,15 @@ describeEngines('a backup', () => {
       })
       await told('backup.succeeded', name)
       await due()
-      await eventually(async () => {
+      const [newest] = await eventually(async () => {
         const all = await succeeded()
-        return all.length === 1 && all[0]?.id !== first?.id
+        return all.length === 1 && all[0]?.id !== first?.id && all
       })
+      expect(newest).toMatchObject({ backup_id: backup, verified: { by: 'restore', rows } })
+      await inside.clear(id, type)
+      await (await databases.restore(id, newest?.id ?? '')).operation.success()
+      expect(await inside.count(id, type)).toBe(rows)
+      expect(await inside.digest(id, type)).toBe(written)
 
       await (await databases.stop(id)).operation.success()
       await due()
@@ -306,47 +343,63 @@ describeEngines('a backup', () => {
 })
 
 describeEngines('a major upgrade', () => {
-  test.each(
-    sampled<[Written, string, string]>(
-      [
-        ['redis', '7.4.5', '8.2.1'],
-        ['postgresql', '16.10', '17.6'],
-      ],
-      1,
-    ),
-  )(
-    'of %s keeps the rows, the address and the password, and the former volume',
+  const upgrades: [Written, string, string][] = [
+    ['redis', '7.4.5', '8.2.1'],
+    ['postgresql', '16.10', '17.6'],
+  ]
+
+  test.each(sampled(upgrades, 1))(
+    'of %s keeps the rows, the address and the password, and the former volume; the newer version takes the older one’s backup, also in a new database',
     async (type, version, next) => {
       await makeDatabaseImages(type)
       const { id, connection_string, major_upgrades } = await filled(type, { version })
+      const written = await inside.digest(id, type)
+      await expectEngine(id, type, version)
       expect(major_upgrades).toContain(next)
       await (await databases.upgrade(id, next)).operation.success()
       const upgraded = await databases.get(id)
       expect(upgraded).toMatchObject({ status: 'running', version: next, connection_string })
       expect(upgraded.former_volumes).toMatchObject([{ version }])
-      expect(await inside.count(id, type)).toBe(rows)
+      const isMoved = async (one: string) => {
+        await expectEngine(one, type, next)
+        expect(await inside.digest(one, type)).toBe(written)
+      }
+      await isMoved(id)
       const [execution] = await databases.executions(`&database_id=${id}`)
       expect(execution).toMatchObject({ status: 'succeeded', version })
+
+      await inside.clear(id, type)
+      await (await databases.restore(id, execution?.id ?? '')).operation.success()
+      await isMoved(id)
+      const from = { type, memory_mib: memoryOf[type], execution_id: execution?.id }
+      const copy = await databases.make({ version: next, ...from })
+      await isMoved(copy.id)
+      await remove(copy.id)
       await remove(id)
       expect(await inside.volumes(id)).toEqual([])
     },
   )
 
-  testDrawn('that fails leaves the former version with its rows, its volume and nothing else', async () => {
-    const { id, connection_string } = await filled('redis', { version: '7.4.5' })
-    // Nothing can be mounted below a file, so the newer version does not start.
-    const { body } = await databases.addStorage(id, '/usr/bin/redis-cli/x')
-    const { operation } = await databases.upgrade(id, '8.2.1')
-    expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
-    const after = { status: 'running', version: '7.4.5', connection_string, former_volumes: [] }
-    expect(await databases.get(id)).toMatchObject(after)
-    expect(await inside.count(id, 'redis')).toBe(rows)
-    expect(await inside.containers(id)).toHaveLength(1)
-    expect(await inside.scratches()).toEqual([])
-    await databases.removeStorage(id, String(body['id']))
-    await (await databases.restart(id)).operation.success()
-    expect(await inside.volumes(id)).toHaveLength(1)
-    expect(await inside.count(id, 'redis')).toBe(rows)
-    await remove(id)
-  })
+  test.each(sampled(upgrades, 1))(
+    'of %s that fails leaves the former version with its rows, its volume and nothing else',
+    async (type, version, next) => {
+      await makeDatabaseImages(type)
+      const { id, connection_string } = await filled(type, { version })
+      // Nothing can be mounted below a file, so the newer version does not start.
+      const { body } = await databases.addStorage(id, '/etc/passwd/x')
+      const { operation } = await databases.upgrade(id, next)
+      expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
+      const after = { status: 'running', version, connection_string, former_volumes: [] }
+      expect(await databases.get(id)).toMatchObject(after)
+      await expectEngine(id, type, version)
+      expect(await inside.count(id, type)).toBe(rows)
+      expect(await inside.containers(id)).toHaveLength(1)
+      expect(await inside.scratches()).toEqual([])
+      await databases.removeStorage(id, String(body['id']))
+      await (await databases.restart(id)).operation.success()
+      expect(await inside.volumes(id)).toHaveLength(1)
+      expect(await inside.count(id, type)).toBe(rows)
+      await remove(id)
+    },
+  )
 })

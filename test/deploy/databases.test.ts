@@ -35,6 +35,12 @@ beforeAll(async () => {
   inside = insideOf(tenant, server)
 })
 
+/** The limits of a database's container: CPUs in billionths, and memory in bytes. */
+const limitsOf = (id: string): Promise<string> =>
+  inside.run(
+    `docker inspect -f '{{.HostConfig.NanoCpus}} {{.HostConfig.Memory}}' $(docker ps -qf label=keelson.database=${id})`,
+  )
+
 /** What the deploy server's load balancer has for published databases. */
 async function outsideOf() {
   const { listeners } = await tenant.owner.loadBalancers.get(server.lb_id)
@@ -75,11 +81,11 @@ describeEngines('a database', () => {
       await makeDatabaseImages(type)
       const database = await databases.make({ type, memory_mib: memoryOf[type] })
       const writer = await writeTo(inside, database, type)
-      await writer.goesOn()
+      await writer.goesOn(100)
       await (await databases.restart(database.id)).operation.success()
-      await writer.goesOn()
+      await writer.goesOn(100)
       const { acknowledged, lost } = await writer.end()
-      expect(acknowledged).toBeGreaterThan(1)
+      expect(acknowledged).toBeGreaterThanOrEqual(200)
       expect(lost).toEqual([])
       await (await databases.delete(database.id)).operation.success()
     },
@@ -160,8 +166,14 @@ describeEngines('a database', () => {
   )
 
   testDrawn('gets its configuration, size and a newer version by a restart', async () => {
-    const { id } = await databases.make({ version: '8.0.3' })
-    const changes = { version: '8.2.1', memory_mib: 48, configuration: { 'maxmemory-policy': 'allkeys-lru' } }
+    const { id } = await databases.make({ version: '8.0.3', memory_mib: memoryOf.redis })
+    const changes = {
+      version: '8.2.1',
+      cpu_cores: 0.25,
+      memory_mib: 48,
+      configuration: { 'maxmemory-policy': 'allkeys-lru' },
+    }
+    expect(await limitsOf(id)).toBe(`${0.5 * 1e9} ${memoryOf.redis * 1024 ** 2}`)
     expect(await databases.change(id, changes)).toMatchObject({
       status: 200,
       body: { ...changes, pending_changes: true },
@@ -169,6 +181,7 @@ describeEngines('a database', () => {
     expect(await inside.runIn(id, 'redis-cli config get maxmemory-policy')).toContain('noeviction')
     await (await databases.restart(id)).operation.success()
     expect(await databases.get(id)).toMatchObject({ pending_changes: false, upgrades: [] })
+    expect(await limitsOf(id)).toBe(`${0.25 * 1e9} ${48 * 1024 ** 2}`)
     expect(await inside.runIn(id, 'redis-cli config get maxmemory-policy')).toContain('allkeys-lru')
     expect(await inside.runIn(id, 'redis-cli config get maxmemory')).toContain(String(36 * 1024 ** 2))
     const back = await databases.change(id, { version: '8.0.3' })
@@ -307,12 +320,16 @@ describeEngines('a database', () => {
 })
 
 describe('a database is refused', () => {
-  test('with an image that cannot be had: it says so, and can be deleted', async () => {
-    const { id, operation } = await databases.create({ type: 'keydb' })
+  test.each([
+    ['keydb', 'eqalpha/keydb'],
+    ['mysql', 'mysql'],
+    ['dragonfly', 'docker.dragonflydb.io/dragonflydb/dragonfly'],
+  ])('with an image of %s that cannot be had: it says so, and can be deleted', async (type, image) => {
+    const { id, operation } = await databases.create({ type, memory_mib: 512 })
     expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'image_unavailable' } })
     expect(await databases.get(id)).toMatchObject({
       status: 'error',
-      status_reason: expect.stringContaining('eqalpha/keydb'),
+      status_reason: expect.stringContaining(`${image}:`),
     })
     await (await databases.delete(id, '')).operation.success()
     expect(await databases.keptVolumes()).toEqual([]) // nothing was ever in it

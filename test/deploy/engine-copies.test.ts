@@ -2,7 +2,13 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { engineOf } from '../../models/deploy/engines/index.ts'
 import { removeTestContainers } from '../support/containers.ts'
 import { copiedData } from '../support/copied-data.ts'
-import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import {
+  hasClickHouse,
+  hasEngines,
+  hasNewerPostgresql,
+  makeDatabaseImages,
+} from '../support/database-images.ts'
+import { inPostgresql } from '../support/database-insides.ts'
 import { type Dumped, type RunningEngine, runEngine } from '../support/engine-copies.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -84,5 +90,25 @@ describeEngines('a copy of %s', (type) => {
     await engine.container.kill()
     await end
     expect((await exec.inspect()).ExitCode).not.toBe(0)
+  })
+})
+
+const describeUpgrades = hasEngines && hasNewerPostgresql ? describe : describe.skip
+
+const versionOf = (engine: RunningEngine) => engine.ask(inPostgresql('SHOW server_version'))
+
+describeUpgrades('a copy of PostgreSQL', () => {
+  test('becomes the same data in a newer major version', async () => {
+    await makeDatabaseImages('postgresql')
+    const { write, read } = copiedData.postgresql
+    const [older, newer] = [await runEngine('postgresql', '16.10'), await runEngine('postgresql', '17.6')]
+    const [from, to] = [Number.parseInt(await versionOf(older)), Number.parseInt(await versionOf(newer))]
+    expect(from).toBeLessThan(to)
+    await older.ask(write)
+    const { code, copy, counts } = await older.dump()
+    expect(code).toBe(0)
+    expect(await newer.restore(copy)).toMatchObject({ code: 0 })
+    expect([...(await newer.count())]).toEqual([...counts].map(([name, [least]]) => [name, least]))
+    expect(await newer.ask(read)).toBe(await older.ask(read))
   })
 })

@@ -6,7 +6,7 @@ import { Path } from '../../models/network/paths.ts'
 import type { Json } from './client.ts'
 import { attachmentsOf } from './clients/attachments.ts'
 import { outputOf } from './microvms.ts'
-import type { insideOf } from './database-insides.ts'
+import { inPostgresql, type insideOf } from './database-insides.ts'
 import type { TestTenant } from './tenants.ts'
 
 // Containers and microVMs with attached databases, seen from inside, on their host and in the database.
@@ -46,12 +46,20 @@ export async function makeUser(tenant: TestTenant, plural: Plural, subnet_id: st
   }
 }
 
+/** Those of attachments among the users of an engine. Throws unless `always` is one of them: the engine has not answered. */
+function attachedAmong(said: string, always: string): string[] {
+  const names = said.split('\n').map((line) => line.trim())
+  if (!names.includes(always)) throw new Error(`the engine does not tell its users: ${said}`)
+  return names.filter((name) => name.startsWith('k_'))
+}
+
 /** The users of attachments in a Redis. */
 export const redisUsers = async (inside: ReturnType<typeof insideOf>, id: string): Promise<string[]> =>
-  (await inside.runIn(id, 'redis-cli acl users'))
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((name) => name.startsWith('k_'))
+  attachedAmong(await inside.runIn(id, 'redis-cli acl users'), 'default')
+
+/** The users of attachments in a PostgreSQL. */
+export const postgresqlUsers = async (inside: ReturnType<typeof insideOf>, id: string): Promise<string[]> =>
+  attachedAmong(await inside.runIn(id, inPostgresql('SELECT rolname FROM pg_roles')), 'pg_monitor')
 
 /** The paths of a tenant's instances on a host of this machine, from its namespaces. */
 export async function pathsOn(hostId: string, attachmentIds: string[]): Promise<string[]> {

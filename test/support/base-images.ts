@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -40,8 +41,15 @@ export const copiesOf = (
 ): Promise<ArchiveEntry[]> =>
   Promise.all(paths.map(async (path) => ({ name: nameOf(path), mode: 0o755, content: await readFile(path) })))
 
-/** The shared libraries of these programs, at their paths; those below `root`, if there, instead of the system's. */
+const loader = 'ld-linux-x86-64.so.2'
+
+/**
+ * The shared libraries of these programs, at their paths; those below `root`, if there, instead of the system's. A root with
+ * a C library of its own has all of them.
+ */
 export async function librariesOf(programs: string[], root = ''): Promise<ArchiveEntry[]> {
+  const own = join(root, 'usr/lib/x86_64-linux-gnu')
+  if (root && existsSync(join(own, loader))) return librariesBeside(own, programs, root)
   const env = root
     ? {
         ...process.env,
@@ -53,6 +61,19 @@ export async function librariesOf(programs: string[], root = ''): Promise<Archiv
   return copiesOf([...paths], (path) =>
     (path.startsWith(`${root}/`) ? path.slice(root.length) : path).slice(1),
   )
+}
+
+/** The shared libraries in a folder that has the loader, too, and is the only one in which it looks. */
+async function librariesBeside(folder: string, programs: string[], root: string): Promise<ArchiveEntry[]> {
+  const asked = programs.map((program) =>
+    run(join(folder, loader), ['--library-path', folder, '--list', program]),
+  )
+  const said = (await Promise.all(asked)).map(({ stdout }) => stdout).join('')
+  const paths = new Set([...said.matchAll(/=> (\/\S+) \(/g)].map(([, path = '']) => path))
+  return [
+    ...(await copiesOf([...paths], (path) => path.slice(root.length + 1))),
+    ...(await copiesOf([join(folder, loader)], () => `lib64/${loader}`)),
+  ]
 }
 
 /** The Python of this machine with its standard library, at their paths. */

@@ -10,9 +10,14 @@ import type { Written } from './database-insides.ts'
 // the variables, the arguments and the paths of the public images, and carry the tags of the versions in the catalogue, but
 // they are of Debian's version. Where they differ otherwise is said with each.
 
-const root = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'engines')
+const tools = process.env['KEELSON_TOOLS'] ?? '.state/tools'
+const root = join(tools, 'engines')
+/** PostgreSQL of a newer Debian, with a C library of its own: script/bootstrap --tests unpacks it for pgvector. */
+const newerRoot = join(tools, 'pgvector/tree')
+const programsOfPostgresql = 'usr/lib/postgresql'
 /** The machine has the engines. */
 export const hasEngines = existsSync(root)
+export const hasNewerPostgresql = existsSync(join(newerRoot, programsOfPostgresql))
 /** Not every Debian has it. */
 export const hasClickHouse = existsSync(join(root, 'usr/sbin/clickhouse-server'))
 /** The types of databases of which an image can be made here. */
@@ -24,15 +29,15 @@ export const writtenTypes: Written[] = [
   ...(hasClickHouse ? (['clickhouse'] as const) : []),
 ]
 
-const allBelow = async (folder: string): Promise<string[]> =>
-  (await readdir(join(root, folder), { recursive: true, withFileTypes: true }))
+const allBelow = async (folder: string, tree = root): Promise<string[]> =>
+  (await readdir(join(tree, folder), { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1))
+    .map((entry) => join(entry.parentPath, entry.name).slice(tree.length + 1))
 
-const fileAt = async (path: string, mode = 0o755): Promise<ArchiveEntry> => ({
+const fileAt = async (path: string, mode = 0o755, tree = root): Promise<ArchiveEntry> => ({
   name: path,
   mode,
-  content: await readFile(join(root, path)),
+  content: await readFile(join(tree, path)),
 })
 
 const folder = (name: string, uid = 0): ArchiveEntry => ({
@@ -44,10 +49,10 @@ const folder = (name: string, uid = 0): ArchiveEntry => ({
 })
 
 /** These programs at their paths, with their libraries. */
-async function programs(...paths: string[]): Promise<ArchiveEntry[]> {
-  const from = paths.map((path) => join(root, path))
-  const libraries = await librariesOf(from, root)
-  return [...(await Promise.all(paths.map((path) => fileAt(path)))), ...libraries]
+async function programs(paths: string[], tree = root): Promise<ArchiveEntry[]> {
+  const from = paths.map((path) => join(tree, path))
+  const libraries = await librariesOf(from, tree)
+  return [...(await Promise.all(paths.map((path) => fileAt(path, 0o755, tree)))), ...libraries]
 }
 
 const entrypoint = (script: string): ArchiveEntry => ({
@@ -73,14 +78,30 @@ async function tagged(
   for (const tag of others) await docker.getImage(`${repo}:${first}`).tag({ repo, tag })
 }
 
-/** Has no locales and no time zones but UTC. Begins as root and goes on as its user, as the public image does. */
+/** Where the program is that the image of a tag of PostgreSQL has: the newer one, if it is here, for 17 and above. */
+const postgresqlTree = (tag: string): string =>
+  hasNewerPostgresql && Number.parseInt(tag) >= 17 ? newerRoot : root
+
+const majorIn = async (tree: string): Promise<string> =>
+  (await readdir(join(tree, programsOfPostgresql)))[0] ?? ''
+
+/** The major version of the PostgreSQL in the image of a tag. */
+export const postgresqlMajorOf = (tag: string): Promise<string> => majorIn(postgresqlTree(tag))
+
 async function postgresql(): Promise<void> {
-  const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
-  const at = `usr/lib/postgresql/${version}`
+  const trees = Map.groupBy(['16.10', '17.5', '17.6'], postgresqlTree)
+  for (const [tree, tags] of trees) await makePostgresql(tree, tags)
+}
+
+/** Has no locales and no time zones but UTC. Begins as root and goes on as its user, as the public image does. */
+async function makePostgresql(tree: string, tags: string[]): Promise<void> {
+  const at = `${programsOfPostgresql}/${await majorIn(tree)}`
   const bin = `${at}/bin`
   const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_dumpall', 'pg_basebackup']
-  const modules = (await allBelow(`${at}/lib`)).filter((path) => /\/(plpgsql|dict_snowball)\.so$/.test(path))
-  const share = (await allBelow(`usr/share/postgresql/${version}`)).filter((path) => !/\/man\//.test(path))
+  const modules = (await allBelow(`${at}/lib`, tree)).filter((path) =>
+    /\/(plpgsql|dict_snowball)\.so$/.test(path),
+  )
+  const share = (await allBelow(at.replace('/lib/', '/share/'), tree)).filter((path) => !/\/man\//.test(path))
   const script = `
 [ "$1" = postgres ] || exec "$@"
 if [ "$(id -u)" = 0 ]; then
@@ -98,15 +119,17 @@ if [ ! -e "$PGDATA/PG_VERSION" ]; then
 fi
 exec "$@" -c 'listen_addresses=*' -c unix_socket_directories=/tmp -c jit=off`
   const entries = [
-    ...(await programs(...names.map((name) => `${bin}/${name}`))),
-    ...(await Promise.all([...modules, ...share].map((path) => fileAt(path, 0o644)))),
+    ...(await programs(
+      names.map((name) => `${bin}/${name}`),
+      tree,
+    )),
+    ...(await Promise.all([...modules, ...share].map((path) => fileAt(path, 0o644, tree)))),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\npostgres:x:999:999::/:/bin/sh\n' },
     folder('var/lib/postgresql', 999),
     folder('var/lib/postgresql/data', 999),
     entrypoint(script),
   ]
   const changes = [...starts(`/${bin}`), 'ENV PGDATA=/var/lib/postgresql/data', 'CMD ["postgres"]']
-  const tags = ['16.10', '17.5', '17.6']
   await tagged('keelson/test-postgresql', tags, entries, changes, { StopSignal: 'SIGINT' })
 }
 
@@ -133,7 +156,7 @@ if [ ! -d /var/lib/mysql/mysql ]; then
 fi
 exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=0.0.0.0 --skip-name-resolve "$@"`
   const entries = [
-    ...(await programs('usr/sbin/mariadbd', 'usr/bin/mariadb', 'usr/bin/mariadb-dump')),
+    ...(await programs(['usr/sbin/mariadbd', 'usr/bin/mariadb', 'usr/bin/mariadb-dump'])),
     ...(await Promise.all(share.map((path) => fileAt(path, 0o644)))),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\nmysql:x:999:999::/:/bin/sh\n' },
     folder('tmp'),
@@ -148,7 +171,7 @@ exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=
 /** Runs as root. */
 async function redis(): Promise<void> {
   const entries = [
-    ...(await programs('usr/bin/redis-check-rdb', 'usr/bin/redis-cli')),
+    ...(await programs(['usr/bin/redis-check-rdb', 'usr/bin/redis-cli'])),
     { name: 'usr/bin/redis-server', type: 'symlink' as const, linkname: 'redis-check-rdb' },
     folder('data'),
     entrypoint('exec "$@"'),
@@ -173,7 +196,7 @@ const driver = [
 
 /** Has stand-ins for MongoDB's tools (mongo-tools.ts), and runs as root. */
 async function mongodb(): Promise<void> {
-  const mongod = join(process.env['KEELSON_TOOLS'] ?? '.state/tools', 'mongodb/bin/mongod')
+  const mongod = join(tools, 'mongodb/bin/mongod')
   const modules = join(import.meta.dirname, '../../node_modules')
   const files = (await Promise.all(driver.map((name) => filesBelow(join(modules, name))))).flat()
   const script = `
@@ -238,7 +261,7 @@ END
 exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
   const utc = await readFile('/usr/share/zoneinfo/UTC')
   const entries = [
-    ...(await programs('usr/sbin/clickhouse-server', 'usr/bin/clickhouse-client')),
+    ...(await programs(['usr/sbin/clickhouse-server', 'usr/bin/clickhouse-client'])),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
     ...['etc/localtime', 'usr/share/zoneinfo/UTC'].map((name) => ({ name, content: utc })),
     folder('var/lib/clickhouse'),
@@ -255,9 +278,9 @@ exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
 
 /** Puts a `psql` of Debian's engines into a folder, for a PATH. */
 export async function putPsql(into: string): Promise<void> {
-  const [version = ''] = await readdir(join(root, 'usr/lib/postgresql'))
+  const major = await majorIn(root)
   const libraries = ['usr/lib', 'lib'].map((path) => join(root, path, 'x86_64-linux-gnu')).join(':')
-  const program = join(root, 'usr/lib/postgresql', version, 'bin/psql')
+  const program = join(root, programsOfPostgresql, major, 'bin/psql')
   const script = `#!/bin/sh\nLD_LIBRARY_PATH=${libraries} exec ${program} "$@"\n`
   await writeFile(join(into, 'psql'), script, { mode: 0o755 })
 }

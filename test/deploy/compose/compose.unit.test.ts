@@ -1,4 +1,8 @@
-import { describe, expect, test } from '@jest/globals'
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { describe, expect, jest, test } from '@jest/globals'
+import { Lexer } from 'yaml'
 import type { InputError, InvalidInput } from '../../../lib/problem.ts'
 import { readCompose, renderCompose } from '../../../models/deploy/compose/compose.ts'
 import { diffOf } from '../../../models/deploy/compose/diff.ts'
@@ -214,38 +218,59 @@ describe('what breaks out is refused with its line:', () => {
   })
 })
 
+const hostile: [string, string, string][] = [
+  ['of 5 MB', `x-a: "${'a'.repeat(5 * 1024 ** 2)}"`, 'is larger than 256 KiB'],
+  ['that nests deeply in brackets', `x-a: ${'['.repeat(200_000)}`, 'nests more than 32 deep'],
+  ['that nests deeply in lines', `x-a:\n  ${'- '.repeat(100_000)}a`, 'nests more than 32 deep'],
+  ['of very many keys', `x-a: {${numbers(20_000).join()}}`, 'has more than 5000 keys, values and marks'],
+  ['of very many lines', `${withKeys()}${'\n'.repeat(200_000)}`, 'has more than 5000 keys, values and marks'],
+  ['whose aliases multiply', bomb(), 'its aliases expand to too much'],
+  [
+    'with variables deeply within each other',
+    `x-a: "${'${A:-'.repeat(30_000)}${'}'.repeat(30_000)}"`,
+    'nests variables more than 32 deep',
+  ],
+  [
+    'with very many variables',
+    `x-a: "${numbers(501)
+      .map((n) => `$A${n}`)
+      .join('')}"`,
+    'has more than 500 variables',
+  ],
+  ['that is no YAML', 'services: [', 'is not YAML'],
+  ['with a key twice', 'services: {}\nservices: {}', 'is not YAML'],
+  ['of two documents', `${withKeys()}---\n${withKeys()}`, 'must be one YAML document'],
+  ['that is empty', '', 'must be'],
+  ['that is a list', '- a', 'must be a compose file'],
+  ['without a container', 'services: {}', 'has no container'],
+]
+
 describe('a text is refused within its limits', () => {
-  test.each([
-    ['of 5 MB', `x-a: "${'a'.repeat(5 * 1024 ** 2)}"`, 'is larger than 256 KiB'],
-    ['that nests deeply in brackets', `x-a: ${'['.repeat(200_000)}`, 'nests more than 32 deep'],
-    ['that nests deeply in lines', `x-a:\n  ${'- '.repeat(100_000)}a`, 'nests more than 32 deep'],
-    ['of very many keys', `x-a: {${numbers(20_000).join()}}`, 'has more than 5000 keys, values and marks'],
-    [
-      'of very many lines',
-      `${withKeys()}${'\n'.repeat(200_000)}`,
-      'has more than 5000 keys, values and marks',
-    ],
-    ['whose aliases multiply', bomb(), 'its aliases expand to too much'],
-    [
-      'with variables deeply within each other',
-      `x-a: "${'${A:-'.repeat(30_000)}${'}'.repeat(30_000)}"`,
-      'nests variables more than 32 deep',
-    ],
-    [
-      'with very many variables',
-      `x-a: "${numbers(501)
-        .map((n) => `$A${n}`)
-        .join('')}"`,
-      'has more than 500 variables',
-    ],
-    ['that is no YAML', 'services: [', 'is not YAML'],
-    ['with a key twice', 'services: {}\nservices: {}', 'is not YAML'],
-    ['of two documents', `${withKeys()}---\n${withKeys()}`, 'must be one YAML document'],
-    ['that is empty', '', 'must be'],
-    ['that is a list', '- a', 'must be a compose file'],
-    ['without a container', 'services: {}', 'has no container'],
-  ])('%s', (_, text, words) => {
-    expect(refusedAs(text)[0]?.message).toContain(words)
+  test.each(hostile)('%s', (_, text, words) => {
+    const lex = Reflect.get(Lexer.prototype, 'lex')
+    let lexemes = 0
+    const counting = jest.spyOn(Lexer.prototype, 'lex').mockImplementation(function* (this: Lexer, ...given) {
+      for (const lexeme of lex.apply(this, given)) {
+        lexemes++
+        yield lexeme
+      }
+    })
+    try {
+      expect(refusedAs(text)[0]?.message).toContain(words)
+    } finally {
+      counting.mockRestore()
+    }
+    // What follows is not even read.
+    expect(lexemes).toBeLessThanOrEqual(5_001)
+  })
+
+  test('in a heap of 48 MiB', async () => {
+    const program = join(import.meta.dirname, '../../support/refused-texts.ts')
+    const running = promisify(execFile)(process.execPath, ['--max-old-space-size=48', program])
+    running.child.stdin?.end(JSON.stringify(hostile.map(([, text]) => text)))
+    const faults = JSON.parse((await running).stdout) as string[]
+    expect(faults).toHaveLength(hostile.length)
+    for (const [index, [, , words]] of hostile.entries()) expect(faults[index]).toContain(words)
   })
 
   test('with the first 100 of its faults', () => {
