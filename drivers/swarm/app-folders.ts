@@ -10,11 +10,16 @@ import type { AppFolders, PipeMachine } from '../swarms.ts'
 // leaves a part, which the next one removes.
 
 const root = '/opt/apps'
+/** Whether a machine that has just started has its disk, where the folder is. */
+export const hasDisk = `[ -d ${root}/ ]`
+/** Ends a script, with all its input, until the disk is there: a folder that it made before would hide the disk's. */
+export const needDisk = `${hasDisk} || { cat >/dev/null; echo "the disk is not there yet"; exit 1; }`
 const done = 'keelson: done'
 const keptVersions = 3
 
 const unpack = `
 exec 2>&1
+${needDisk}
 base="${root}/.versions/$1"
 mkdir -p "$base"
 rm -rf "$base/$2".part-*
@@ -30,6 +35,7 @@ fi
 // A version that is there already is kept. An older one does not take the place of a newer one: ids grow with time.
 const finish = `
 exec 2>&1
+${needDisk}
 set -e
 base="${root}/.versions/$1"
 if [ -d "$base/$2" ]; then rm -rf "$base/$2.part-$3"; else mv -T "$base/$2.part-$3" "$base/$2"; fi
@@ -44,6 +50,7 @@ echo "${done}"
 
 const remove = `
 exec 2>&1
+${needDisk}
 rm -rf "${root}/.versions/$1/$2" "${root}/.versions/$1/$2".part-*
 echo "${done}"
 `
@@ -93,8 +100,11 @@ export function makeAppFolders(pipe: PipeMachine): AppFolders {
 const mostPaths = 2000
 const mostBytes = 256 * 1024
 
+const missing = 'keelson: no folder'
+
 const read = `
-cd "$1" || exit
+${needDisk}
+cd "$1" || { echo "${missing}"; exit; }
 shift
 find . -maxdepth 3 -type f -not -path './node_modules/*' -not -path './.git/*' -printf 'path %P\\n' | head -n ${mostPaths}
 for name in "$@"; do
@@ -110,11 +120,12 @@ export const makeReadFolder =
     const stream = await pipe(machineId, ['sh', '-c', `exec 2>/dev/null\n${read}`, 'sh', folder, ...names])
     stream.end()
     const lines = (await text(stream)).split('\n')
-    if (!lines.includes(done))
+    if (lines.includes(missing))
       throw new BuildFailed(
         'The artifact’s files are no longer on the worker: push it again',
         'artifact_gone',
       )
+    if (!lines.includes(done)) throw new EngineUnavailable('The artifact’s files could not be read')
     const paths = lines.filter((line) => line.startsWith('path ')).map((line) => line.slice(5))
     const texts = lines
       .filter((line) => line.startsWith('text '))

@@ -1,3 +1,5 @@
+import { hasDisk } from './app-folders.ts'
+
 // What runs in a machine to build an image. Its input ends when its host wants no more of it or was killed; the build
 // then ends too. One build at a time has the lock, until the host has pushed its image.
 
@@ -55,7 +57,7 @@ if [ "$what" = go ] && [ -d "$context/" ]; then
   cat >/dev/null
   kill -TERM $turn 2>/dev/null
   wait $turn
-elif [ "$what" = go ]; then
+elif [ "$what" = go ] && ${hasDisk}; then
   echo "${says.missing}"
 fi
 rm -rf "$work"

@@ -101,6 +101,10 @@ function inputOf({ dockerfile, secrets }: BuildOrder): string {
   ].join('')
 }
 
+/** The client says so. What a step says has the step's number or a time before it. */
+const engineAway =
+  /^(ERROR: )?(failed to dial gRPC|cannot connect to the Docker daemon|error during connect)/im
+
 const folderGone = () =>
   new BuildFailed(
     'The artifact’s files are no longer on the worker, which keeps the last three: push it again',
@@ -111,6 +115,7 @@ function failureOf(code: number, { timeout_sec }: BuildOrder, last: string[]): E
   if (code === timedOut)
     return new BuildFailed(`The build was ended after ${timeout_sec} s`, 'build_timed_out')
   const output = last.join('\n')
+  if (engineAway.test(output)) return new EngineUnavailable('The engine of the worker does not answer')
   // Without the output as its cause, which may have secrets.
   if (/no space left on device/i.test(output)) return new MachineDiskFull()
   const why = last.findLast((line) => line.trim())

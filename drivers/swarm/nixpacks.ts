@@ -3,6 +3,7 @@ import { asking } from '../docker/errors.ts'
 import { BuildFailed, EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { Nixpacks } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
+import { needDisk } from './app-folders.ts'
 
 // Nixpacks reads a tenant's files, so it runs where those run: in a container of the machine's engine, without a network.
 // Its Dockerfile needs further files of its own beside those of the artifact. The artifact stays as it is: the build gets
@@ -14,6 +15,7 @@ const says = { missing: 'keelson: no folder', ended: 'keelson: ended ', made: 'k
 // What an artifact calls .nixpacks must not be written through its link.
 const plan = `
 exec 2>&1
+${needDisk}
 work="${root}/$1" files=$2 image=$3 plan=$4
 [ -d "$files/" ] || { echo "${says.missing}"; exit; }
 rm -rf "$work" && mkdir -p "$work" && cp -al "$files/." "$work/" && rm -rf "$work/.nixpacks" || exit

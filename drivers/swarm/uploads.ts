@@ -3,6 +3,7 @@ import { text } from 'node:stream/consumers'
 import { pipeline } from 'node:stream/promises'
 import { EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { PipeMachine, Uploads } from '../swarms.ts'
+import { needDisk } from './app-folders.ts'
 
 // An archive that comes in parts is a file on the machine's disk. Its size says how much of it is there, so that nothing
 // else has to be remembered.
@@ -16,6 +17,7 @@ const oldMin = 2 * 24 * 60
 
 const begin = `
 exec 2>&1
+${needDisk}
 mkdir -p "${folder}"
 find "${folder}" -type f -mmin +${oldMin} -delete
 file="${folder}/$1"

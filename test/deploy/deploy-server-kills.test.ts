@@ -8,7 +8,7 @@ import '../support/exclusive.ts'
 import { innerEngine } from '../support/machines-inside.ts'
 import { sampled } from '../support/sampled.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
-import { kill, leftOn, type Victim, victims } from '../support/victims.ts'
+import { hasEnded, kill, leftOn, type Victim, victims } from '../support/victims.ts'
 import { visit, visitors } from '../support/visits.ts'
 
 // If a process or a machine is killed (-9) while a deploy server is created, changed or deleted, it ends as requested, its
@@ -21,12 +21,12 @@ const machinesOf = async (tenant: TestTenant): Promise<number> =>
 /** Waits until the operation says that it does this, or has ended: a short step may be over before it is seen. */
 const says = (words: RegExp) => (_: TestTenant, operation: Accepted['operation']) =>
   eventually(async () => {
-    const { step, state } = await operation.now()
-    return words.test(String(step)) || !['pending', 'running'].includes(state)
+    const now = await operation.now()
+    return words.test(String(now.step)) || hasEnded(now)
   })
 
 const killDuring = (victim: Victim, tenant: TestTenant, id: string, operation: Accepted['operation']) =>
-  kill(victim, tenant.owner, id, async () => !['pending', 'running'].includes((await operation.now()).state))
+  kill(victim, tenant.owner, id, async () => hasEnded(await operation.now()))
 
 const ready = async (tenant: TestTenant, id: string, workers: number): Promise<DeployServerBody> => {
   const server = await tenant.owner.deployServers.get(id)

@@ -1,4 +1,7 @@
+import { Container } from '../../models/compute/containers.ts'
+import { everyTenant } from '../../models/tenant-scope.ts'
 import type { Client, DeployServerBody } from './client.ts'
+import type { OperationBody } from './clients/operations.ts'
 import { engine } from './engine.ts'
 import { eventually } from './eventually.ts'
 import { isLong } from './long.ts'
@@ -7,7 +10,7 @@ import { platform } from './platform.ts'
 
 // What the kill tests of deploy servers kill, and what may not be left.
 
-const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
+export const roles = ['worker', 'host', 'api', 'temporal', 'mongodb'] as const
 const machines = ['w1', 'cp'] as const
 
 export type Victim = (typeof roles)[number] | (typeof machines)[number]
@@ -15,7 +18,7 @@ export type Victim = (typeof roles)[number] | (typeof machines)[number]
 /** Processes of the platform, and in the long form machines of a deploy server: one takes most of a minute to be back. */
 export const victims: Victim[] = isLong ? [...roles, ...machines] : [...roles]
 
-const isMachine = (victim: Victim): victim is (typeof machines)[number] =>
+export const isMachine = (victim: Victim): victim is (typeof machines)[number] =>
   machines.some((machine) => machine === victim)
 
 /**
@@ -32,13 +35,18 @@ export async function kill(
   await eventually(async () => {
     const { control_plane, workers } = await client.deployServers.get(server)
     const node = [control_plane, ...workers].find((one) => one?.name === victim)
-    const isKilled = await engine.kill(node?.machine_id ?? '').then(
+    const machine = node?.machine_id ?? ''
+    // As if the last kill were long ago: the platform waits before it starts one again that ends again and again.
+    await Container.updateOne({ _id: machine }, { $set: { repairs: null } }).setOptions(everyTenant)
+    const isKilled = await engine.kill(machine).then(
       () => true,
       () => false, // it does not run, or is not made yet
     )
     return isKilled || isOver()
   })
 }
+
+export const hasEnded = ({ state }: OperationBody): boolean => !['pending', 'running'].includes(state)
 
 /** The volumes and services that the engines of a deploy server's machines have, by the node's name. */
 export async function leftOn(
@@ -53,5 +61,5 @@ export async function leftOn(
     const volumes = Volumes.map(({ Name }) => Name).filter((name) => name !== 'keelson-registry')
     return [...volumes, ...services.map(({ Spec }) => Spec?.Name ?? '')].map((one) => `${node.name}: ${one}`)
   })
-  return (await Promise.all(found)).flat()
+  return (await Promise.all(found)).flat().toSorted()
 }

@@ -77,6 +77,10 @@ export function visitors(url: string, how: number | { perSecond: number } = 4, p
         ([what, { count: times, first, last }]) => `${times} times, ${sec(first)} to ${sec(last)} s: ${what}`,
       )
     },
+    /** How many visits failed. */
+    get failed(): number {
+      return [...faults.values()].reduce((sum, { count }) => sum + count, 0)
+    },
     async stop(): Promise<void> {
       over.abort()
       await Promise.all(all)

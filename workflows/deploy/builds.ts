@@ -134,8 +134,9 @@ export const createBuild = durable<{ pushed?: true; deploy_server_id?: string }>
     undo(() => on(place.host_id).endBuildOnHost(place.machine_id, id))
     const host = on(place.host_id, {
       startToCloseTimeout: `${turnWithinSec + timeout_sec} s`,
-      // A build is long: it is not begun again for ever.
-      retry: { initialInterval: '1 s', maximumInterval: '10 s', maximumAttempts: 10 },
+      // A build is long: it is not begun again for ever. A worker that has ended may be away for some of the tries: they
+      // take almost three minutes.
+      retry: { initialInterval: '1 s', maximumInterval: '10 s', maximumAttempts: 20 },
     })
     const image = await cancelled(host.buildImageOnHost(deploy_server_id, id, place.machine_id))
     await platform.endBuild(id, image)

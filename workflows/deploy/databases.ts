@@ -12,7 +12,7 @@ import { durable, type Work } from '../durable.ts'
 import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
 import { copying, typeOf } from './backups.ts'
-import { apply, balance, keepVolumes } from './deployments.ts'
+import { apply, balance, keepVolumes, triesToTidy } from './deployments.ts'
 import { listen } from './domains.ts'
 
 // A database starts and ends as a service of its own, never by Swarm's update: the platform itself waits until the former
@@ -121,7 +121,7 @@ async function destroyVolumes(id: string): Promise<void> {
 /** Destroys the volumes of storages that were removed. A failure is made good by the next start. */
 async function tidy(id: string): Promise<void> {
   const wanted = await platform.volumesOfDatabase(id, 'all')
-  if (wanted) await keepVolumes('database', id, wanted).catch(() => undefined)
+  if (wanted) await keepVolumes('database', id, wanted, triesToTidy).catch(() => undefined)
 }
 
 async function dropRefill(id: string): Promise<void> {

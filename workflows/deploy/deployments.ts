@@ -107,20 +107,26 @@ const isNotTakenUp = (error: unknown): boolean =>
 export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {
   const volumes = await platform.volumesOf(appId, keepsAny)
   if (!volumes) return
-  await keepVolumes('application', appId, volumes)
+  await keepVolumes('application', appId, volumes, keepsAny ? triesToTidy : triesToDestroy)
   if (volumes.names.length === 0) await platform.noteVolumesGone(appId)
 }
+
+/** The owner's next start tries again. */
+export const triesToTidy = 3
+/** A worker that has ended is back within these tries, which take almost three minutes. */
+const triesToDestroy = 20
 
 /** Destroys the volumes of an owner but these. */
 export const keepVolumes = (
   kind: VolumeOwnerKind,
   ownerId: string,
   { host_id, machine_id, names, within_sec }: WantedVolumes,
+  maximumAttempts = triesToDestroy,
 ): Promise<void> =>
   on(host_id, {
-    // The owner's next start tries again, and the deletion of the deploy server destroys the worker's disk.
+    // The owner's next deletion tries again, and the deletion of the deploy server destroys the worker's disk.
     scheduleToStartTimeout: '1 minute',
-    retry: { maximumAttempts: 3 },
+    retry: { initialInterval: '1 s', maximumInterval: '10 s', maximumAttempts },
   }).keepVolumesOnHost(machine_id, ownerId, names, within_sec, kind)
 
 /** For the last output of a release that is taken back, which is worth no wait for a host that is away. */

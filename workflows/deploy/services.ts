@@ -5,7 +5,7 @@ import type { ServiceActivities } from '../../activities/deploy/services.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { endDeployments } from './applications.ts'
-import { apply, balance, keepVolumes } from './deployments.ts'
+import { apply, balance, keepVolumes, triesToTidy } from './deployments.ts'
 
 const platform = proxyLocalActivities<ServiceActivities & DeploymentActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -62,7 +62,7 @@ async function settle(work: Work<unknown>): Promise<void> {
 }
 
 const tidy = (id: string, volumes: NonNullable<Awaited<ReturnType<ServiceActivities['volumesOfService']>>>) =>
-  keepVolumes('service', id, volumes)
+  keepVolumes('service', id, volumes, triesToTidy)
 
 /** Ends all containers, and waits until they have ended. */
 async function halt(id: string): Promise<void> {

@@ -66,21 +66,29 @@ export interface DomainBody extends Json {
   certificate_id: string | null
 }
 
+/** Of an application of the image `demo` (test/support/app-images.ts). */
+const fieldsOf = (over: Json): Json => ({
+  name: `app-${newId().slice(-12)}`,
+  image: 'demo',
+  tag: 'v1',
+  port: 3000,
+  memory_mib: 32,
+  stop_grace_sec: 1,
+  ...over,
+})
+
 /** The applications of one deploy server. */
 export function applicationsOf(caller: Caller, server: string) {
   const path = `${at(server)}/applications`
   const applications = {
-    /** Creates an application of the image `demo` (test/support/app-images.ts), and deploys it. */
-    create: (over: Json = {}): Promise<Accepted> =>
-      caller.begin('POST', path, {
-        name: `app-${newId().slice(-12)}`,
-        image: 'demo',
-        tag: 'v1',
-        port: 3000,
-        memory_mib: 32,
-        stop_grace_sec: 1,
-        ...over,
-      }),
+    /** Creates an application, and deploys it. */
+    create: (over: Json = {}): Promise<Accepted> => caller.begin('POST', path, fieldsOf(over)),
+    /** Creates one that is not deployed yet. Returns its id. */
+    prepare: async (over: Json = {}): Promise<string> => {
+      const { status, body } = await caller.ask('POST', path, fieldsOf({ ...over, deploy: false }))
+      if (status !== 201) throw new Error(`POST ${path} -> ${status} ${JSON.stringify(body)}`)
+      return String(body['id'])
+    },
     make: async (over: Json = {}): Promise<ApplicationBody> => {
       const { id, operation } = await applications.create(over)
       await operation.success()
