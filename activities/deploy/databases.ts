@@ -19,7 +19,7 @@ import {
   publish,
   unpublish,
 } from '../../models/deploy/published-databases.ts'
-import { placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
+import { endWithinSec, placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
 
 export type { BeginsWith } from '../../models/deploy/databases.ts'
 
@@ -45,9 +45,6 @@ export interface DatabaseFacts {
 
 /** What it was started with before; null: it did not run, or never did. */
 export type FormerStart = Pick<DatabaseDocument, 'runs' | 'applied'>
-
-/** How long containers may take to end beyond their grace, while their engine is busy. */
-const beyondGraceSec = 30
 
 /** Activities of databases: short reads and writes of MongoDB. */
 export const makeDatabaseActivities = () => ({
@@ -147,7 +144,11 @@ export const makeDatabaseActivities = () => ({
     const place = database && (await placeOfVolumes(database))
     if (!place) return null
     const names = keeps === 'none' ? [] : await namesOf(database)
-    return { ...place, names, within_sec: engineOf(database.type).stop_grace_sec + beyondGraceSec }
+    return {
+      ...place,
+      names,
+      within_sec: endWithinSec(engineOf(database.type).stop_grace_sec, keeps === 'all'),
+    }
   },
 
   /** Whether it may have data. One that never answered has nothing to keep. */

@@ -44,7 +44,7 @@ import { Operation } from '../../models/operations.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { answering } from '../compute/answering.ts'
 import { permanently } from '../failures.ts'
-import { placeOfVolumes, type WantedVolumes } from './volumes.ts'
+import { endWithinSec, placeOfVolumes, type WantedVolumes } from './volumes.ts'
 
 /** What a workflow knows of a deployment. */
 export interface DeploymentFacts {
@@ -209,7 +209,8 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     const wanted = keepsAny ? await findDeployments(application.wanted_ids) : []
     const stored = keepsAny ? await mountsOf(application) : []
     const ids = [...stored, ...wanted.flatMap(({ mounts }) => mounts)].map(({ id }) => id)
-    return { ...place, names: [...new Set(ids)].map(volumeOf), within_sec: application.stop_grace_sec + 30 }
+    const within_sec = endWithinSec(application.stop_grace_sec, keepsAny)
+    return { ...place, names: [...new Set(ids)].map(volumeOf), within_sec }
   },
 
   /** The application has no volumes any more: it may run on any worker. */

@@ -2,6 +2,7 @@ import { ApplicationFailure } from '@temporalio/activity'
 import type { RouteTargets } from '../../drivers/load-balancers.ts'
 import type { AwaitedContainer } from '../../lib/deploy-protocol.ts'
 import { rowsOf } from '../../models/deploy/compose/plan.ts'
+import { longestGraceSec } from '../../models/deploy/compose/containers.ts'
 import { keepVolumesOfService } from '../../models/deploy/kept-service-volumes.ts'
 import { placeService } from '../../models/deploy/service-placement.ts'
 import { routeService } from '../../models/deploy/service-routes.ts'
@@ -20,7 +21,7 @@ import { forgetTasks } from '../../models/deploy/task-runs.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
 import { balancersOf } from './deployments.ts'
-import { placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
+import { endWithinSec, placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
 
 /** How a service is brought to its next revision. */
 export interface ServicePlan {
@@ -152,7 +153,8 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
     if (!place) return null
     const storages = keeps === 'none' ? [] : await storagesOfService(service.tenant_id, id)
     const own = keeps === 'none' ? [] : service.volumes.map((name) => volumeOfService(id, name))
-    return { ...place, names: [...own, ...storages.map((one) => volumeOf(one._id))], within_sec: 150 }
+    const names = [...own, ...storages.map((one) => volumeOf(one._id))]
+    return { ...place, names, within_sec: endWithinSec(longestGraceSec, keeps === 'all') }
   },
 
   /** Removes what else there is of a service. Volumes that are kept wait for the next service of its name. */

@@ -18,6 +18,12 @@ export interface WantedVolumes extends PlaceOfVolumes {
   within_sec: number
 }
 
+/**
+ * Within how many seconds the containers of a service end that is no longer wanted: its grace, and what the engines take. Only
+ * the control plane tells a worker that they are to end. Where all volumes go, one that has just ended has time to be back.
+ */
+export const endWithinSec = (graceSec: number, keepsAny: boolean): number => graceSec + (keepsAny ? 30 : 180)
+
 /** Null if the owner has no volumes, or their worker is on no host. */
 export async function placeOfVolumes({
   deploy_server_id,

@@ -20,7 +20,7 @@ const known = new Set(
 )
 
 const usual = { cpu_cores: 0.5, memory_mib: 256, stop_grace_sec: 10 }
-const longestGraceSec = 120
+export const longestGraceSec = 120
 
 /** Reads a container. Adds to `faults` what it cannot take. */
 export function containerOf(
