@@ -150,12 +150,16 @@ describe('an application', () => {
 
   testDrawn('keeps serving when a deployment is cancelled', async () => {
     const app = await apps.make()
+    const load = visitors(app.url)
     const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
     await eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === 'checking'))
     expect(await apps.cancel(id)).toMatchObject({ status: 202 })
     expect((await operation.end()).state).toBe('cancelled')
     expect(await apps.deployment(id)).toMatchObject({ status: 'cancelled' })
     expect(await saysOf(app.url)).toBe('v1')
+    await load.stop()
+    expect(load.failures).toEqual([])
+    expect([...load.answers.keys()]).toEqual(['v1'])
     expect(await told(app)).toHaveLength(1)
     expect(await apps.cancel(id)).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
   })
