@@ -31,6 +31,7 @@ import { openFence } from './host/fence.ts'
 import { enrol, makeInternalApi } from './host/internal-api.ts'
 import { sampleLoadBalancers } from './host/load-balancer-sampler.ts'
 import { dialMachines, untilTheyStart } from './host/machine-engines.ts'
+import { machineKindsOf } from './host/machine-kinds.ts'
 import { activitiesOf, type HostPart } from './host/part.ts'
 import { containersPart } from './host/parts/containers.ts'
 import { databaseArchivesPart } from './host/parts/database-archives.ts'
@@ -162,16 +163,14 @@ const inMachines = { engine: untilTheyStart(engine), dockerHost: settings.KEELSO
 const registries = openRegistries(inMachines)
 const databaseUsers = openDatabaseUsers({ engine: inMachines.engine, wanted: api.databaseUsers, log })
 
-/** Which machines deploy servers may have here. Whether KVM works is known some time after the start. */
-function machineKinds(): ('machine' | 'vm_machine')[] {
-  const { KEELSON_HOST_CONTAINER_MACHINES: containersToo, KEELSON_HOST_VM_MACHINES: vms } = settings
-  const vmsRun = machines?.kinds.includes('vm') ?? false
-  const vmsMay = vms === 'always' || (vms === 'kvm' && machinesOfHost()?.accelerator === 'kvm')
-  return [
-    ...(containersToo === 'true' ? ['machine' as const] : []),
-    ...(vmsRun && vmsMay ? ['vm_machine' as const] : []),
-  ]
-}
+/** Which machines deploy servers may have here. */
+const machineKinds = () =>
+  machineKindsOf({
+    containersMay: settings.KEELSON_HOST_CONTAINER_MACHINES === 'true',
+    vmsMay: settings.KEELSON_HOST_VM_MACHINES,
+    vmsRun: machines?.kinds.includes('vm') ?? false,
+    accelerator: machinesOfHost()?.accelerator ?? null,
+  })
 
 const runningMachines = (): string[] =>
   instances().flatMap(({ id, machine, state }) => (machine && state === 'running' ? [id] : []))

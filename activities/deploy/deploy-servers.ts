@@ -10,7 +10,7 @@ import { keepWorker } from '../../models/deploy/deploy-server-update.ts'
 import { noteVolumesDiscarded } from '../../models/deploy/discarded-volumes.ts'
 import { noteRegistryLost } from '../../models/deploy/image-copies.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
-import type { InstanceType } from '../../models/deploy/instance-types.ts'
+import { type InstanceType, instanceTypeNames } from '../../models/deploy/instance-types.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { dataFolder, type DeployMachineKind, providerOf } from '../../models/deploy/machine-providers.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
@@ -128,6 +128,27 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   /** Records changes of a node. */
   noteNode: (id: string, name: string, changes: Partial<DeployNode>): Promise<void> =>
     changeNode(id, name, changes),
+
+  /** Records the sizes that a node's machine and disk have, after a change that was perhaps done and perhaps not. */
+  async noteSizes(id: string, name: string): Promise<void> {
+    const { tenant_id, machine_kind, nodes } = await serverOf(id)
+    const node = nodes.find((one) => one.name === name)
+    if (!node) return
+    const its = (_id: string | null) => ({ _id, tenant_id })
+    const size = { cpu_cores: 1, memory_mib: 1 }
+    const [machine, disk] = await Promise.all([
+      instanceKinds[machine_kind].model.findOne(its(node.machine_id), size).lean(),
+      Disk.findOne(its(node.disk_id), { size_gib: 1 }).lean(),
+    ])
+    const type = instanceTypeNames.find((one) => {
+      const { cpu_cores, memory_mib } = providerOf(machine_kind).sizeOf(one)
+      return machine?.cpu_cores === cpu_cores && machine.memory_mib === memory_mib
+    })
+    await changeNode(id, name, {
+      ...(type && { instance_type: type }),
+      ...(disk && { disk_gib: disk.size_gib }),
+    })
+  },
 
   noteReplaced,
 

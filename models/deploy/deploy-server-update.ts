@@ -26,6 +26,8 @@ export const acceptDeployServerUpdate = (
     reserve: async (server) => {
       const { worker_disk_gib, worker_count, nodes } = server
       await needNoVolumesBeyond(server, worker_count)
+      // After a growth that was cancelled, some disks are larger than those of new workers.
+      if (set.worker_disk_gib === undefined) return
       const present = Math.max(
         0,
         ...nodes.filter(({ name }) => name !== 'cp').map(({ disk_gib }) => disk_gib),

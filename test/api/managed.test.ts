@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { acceptanceOf, type By } from '../../models/acceptance.ts'
 import { acceptContainer } from '../../models/compute/containers.ts'
+import { acceptVm } from '../../models/compute/vms.ts'
 import { acceptLoadBalancer } from '../../models/network/load-balancer-acceptance.ts'
 import { createSubnet } from '../../models/network/subnets.ts'
 import { createVpc } from '../../models/network/vpcs.ts'
@@ -18,7 +19,7 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 const managed_by = newId()
 let tenant: TestTenant
 let by: By
-const ids = { container: '', disk: '', vpc: '', subnet: '', balancer: '' }
+const ids = { container: '', vm: '', disk: '', vpc: '', subnet: '', balancer: '' }
 
 async function success<A extends Accepted>({ operation: { _id, tenant_id }, document }: A): Promise<string> {
   const ended = await eventually(() => Operation.findOne({ _id, tenant_id, open: { $exists: false } }).lean())
@@ -35,6 +36,9 @@ beforeAll(async () => {
   ids.subnet = (await createSubnet(tenant.id, { ...named, ...within }))._id
   const nics = [{ subnet_id: ids.subnet, ip_address: null }]
   ids.container = await success(await acceptContainer(by, { ...newContainer('one'), managed_by, nics }))
+  const vm = { image: 'debian-12', cpu_cores: 1, memory_mib: 512, root_disk_gib: 3, log_cap_mib: 1 }
+  const without = { disks: [], nics: [], ssh_keys: [], host_id: null, user_data: null, vpc_id: null }
+  ids.vm = await success(await acceptVm(by, { ...named, ...vm, ...without, start: false }))
   const disk = { ...named, size_gib: 1, from_snapshot: null, host_id: null }
   ids.disk = await success(await acceptDisk(by, disk))
   const listener = { port: 80, host_port: null, protocol: 'http' as const }
@@ -59,7 +63,7 @@ beforeAll(async () => {
 })
 
 describe('what a deploy server manages', () => {
-  test.each(['containers', 'disks', 'vpcs', 'subnets', 'load-balancers'])(
+  test.each(['containers', 'vms', 'disks', 'vpcs', 'subnets', 'load-balancers'])(
     'is not in the list of %s, unless it is asked for',
     async (collection) => {
       const list = (query: string) =>
@@ -148,8 +152,9 @@ describe('what a deploy server manages', () => {
   test('is deleted by the platform', async () => {
     await success(await acceptanceOf('load_balancer', 'delete')(by, { id: ids.balancer }))
     await success(await acceptanceOf('container', 'delete')(by, { id: ids.container }))
+    await success(await acceptanceOf('vm', 'delete')(by, { id: ids.vm }))
     await success(await acceptanceOf('disk', 'delete')(by, { id: ids.disk }))
-    for (const collection of ['containers', 'disks', 'load-balancers'])
+    for (const collection of ['containers', 'vms', 'disks', 'load-balancers'])
       expect(await tenant.owner.get(`/api/v1/${collection}?managed_by=${managed_by}`)).toMatchObject({
         total: 0,
       })

@@ -150,12 +150,16 @@ describe('an application', () => {
 
   testDrawn('keeps serving when a deployment is cancelled', async () => {
     const app = await apps.make()
+    const load = visitors(app.url)
     const { id, operation } = await apps.deploy(app.id, { tag: 'silent' })
     await eventually(async () => (await apps.deployment(id)).phases.some(({ phase }) => phase === 'checking'))
     expect(await apps.cancel(id)).toMatchObject({ status: 202 })
     expect((await operation.end()).state).toBe('cancelled')
     expect(await apps.deployment(id)).toMatchObject({ status: 'cancelled' })
     expect(await saysOf(app.url)).toBe('v1')
+    await load.stop()
+    expect(load.failures).toEqual([])
+    expect([...load.answers.keys()]).toEqual(['v1'])
     expect(await told(app)).toHaveLength(1)
     expect(await apps.cancel(id)).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
   })
@@ -183,21 +187,38 @@ describe('an application', () => {
   )
 
   testDrawn('gets its environment by a deployment, and has that of then when one is promoted', async () => {
-    const app = await apps.make({ envs: { GREETING: 'one', OTHER: 'x' } })
+    const [one, two] = [`one ${newId()}`, `two ${newId()}`]
+    const app = await apps.make({ envs: { GREETING: one, OTHER: 'x' } })
     const [first] = await apps.deployments(`&app_id=${app.id}`)
-    expect(await apps.setEnvs(app.id, { GREETING: 'two' })).toMatchObject({
+    expect(await apps.setEnvs(app.id, { GREETING: two })).toMatchObject({
       status: 200,
-      body: { envs: { GREETING: 'two', OTHER: 'x' } },
+      body: { envs: { GREETING: two, OTHER: 'x' } },
     })
-    expect(await saysOf(app.url)).toBe('v1 one')
+    expect(await saysOf(app.url)).toBe(`v1 ${one}`)
     await (await apps.deploy(app.id)).operation.success()
-    expect(await saysOf(app.url)).toBe('v1 two')
+    expect(await saysOf(app.url)).toBe(`v1 ${two}`)
     const other = `/api/v1/deploy-servers/${server.id}/applications/${app.id}/envs/OTHER`
     expect(await tenant.owner.ask('DELETE', other)).toMatchObject({ status: 204 })
     expect(await tenant.owner.ask('DELETE', other)).toMatchObject({ status: 404 })
-    expect(await apps.envs(app.id)).toEqual({ GREETING: 'two' })
+    expect(await apps.envs(app.id)).toEqual({ GREETING: two })
     await (await apps.deploy(app.id, { deployment_id: first?.id ?? '' })).operation.success()
-    expect(await saysOf(app.url)).toBe('v1 one')
+    expect(await saysOf(app.url)).toBe(`v1 ${one}`)
+  })
+
+  test('has an audit event of each read of its environment', async () => {
+    const app = await apps.make({ envs: { GREETING: 'hello' } })
+    expect(await apps.envs(app.id)).toEqual({ GREETING: 'hello' })
+    const path = `/api/v1/deploy-servers/${server.id}/applications/${app.id}/envs`
+    expect(await tenant.owner.get(`/api/v1/audit-events?path=${path}`)).toMatchObject({
+      items: [
+        {
+          action: 'GET /api/v1/deploy-servers/{id}/applications/{app}/envs',
+          actor_kind: 'user',
+          outcome: 'succeeded',
+        },
+      ],
+      total: 1,
+    })
   })
 
   testDrawn('names the commit of a release, also when that is repeated', async () => {

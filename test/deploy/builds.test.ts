@@ -164,6 +164,31 @@ describe('a build', () => {
     }
   })
 
+  testDrawn('removes the oldest cached steps beyond a fifth of the disk, and keeps its own', async () => {
+    const stepMib = 250
+    const share = ((server.workers[0]?.disk_gib ?? 0) * 1024 ** 3) / 5
+    expect(2 * stepMib * 1024 ** 2).toBeGreaterThan(share)
+    const cached = async (): Promise<number> => {
+      const { BuildCache } = await (await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')).df()
+      return (BuildCache as { Size: number }[]).reduce((sum, { Size }) => sum + Size, 0)
+    }
+    /** Whether a build with a step of this name had it carried out. Its image has nothing of the step’s size. */
+    const carriesOut = async (name: string): Promise<boolean> => {
+      const step = `RUN echo "${name} is made" | tee /small; head -c ${stepMib}M /dev/zero >/large`
+      const Dockerfile = ['FROM busybox AS large', step, 'FROM busybox', 'COPY --from=large /small /'].join(
+        '\n',
+      )
+      const { id } = await builds.make(`cached-${name}`, { Dockerfile })
+      return new RegExp(`^#\\d+ [\\d.]+ ${name} is made$`, 'm').test(await builds.log(id))
+    }
+    expect(await carriesOut('first')).toBe(true)
+    expect(await cached()).toBeGreaterThanOrEqual(stepMib * 1024 ** 2)
+    expect(await carriesOut('second')).toBe(true)
+    await eventually(async () => (await cached()) <= share)
+    expect(await carriesOut('second')).toBe(false)
+    expect(await carriesOut('first')).toBe(true)
+  })
+
   test('streams its log, which ends with it', async () => {
     const Dockerfile = 'FROM busybox\nRUN for i in 1 2 3; do echo "line $i"; sleep 3; done'
     const artifact_id = await builds.push('told', { Dockerfile })

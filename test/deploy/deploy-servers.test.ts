@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
 import type { DeployServerBody, Json } from '../support/client.ts'
@@ -7,6 +8,7 @@ import { testDrawn } from '../support/drawn.ts'
 import { replicas } from '../support/api-clients.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
+import { testLong } from '../support/long-tests.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -109,6 +111,40 @@ describe('a deploy server', () => {
     expect(
       await tenant.owner.get(`/api/v1/disks?managed_by=${server.id}&sort_by=name&order=asc`),
     ).toMatchObject({ items: [{ name: 'cp' }, { name: 'w1', size_gib: 3 }], total: 2 })
+  })
+
+  testDrawn('adds and removes several workers one at a time', async () => {
+    const { owner, id: tenant_id } = await makeTenant()
+    const { id } = await owner.deployServers.make()
+    /** Changes the number of workers. Returns which were in the middle of coming or going at each moment. */
+    const watched = async (worker_count: number): Promise<string[]> => {
+      const { operation } = await owner.deployServers.update(id, { worker_count })
+      const seen = new Set<string>()
+      await eventually(async () => {
+        const record = await DeployServer.findOne({ _id: id, tenant_id }).lean()
+        const nodes = record?.nodes.filter(({ registered }) => !registered) ?? []
+        seen.add(nodes.map(({ name }) => name).join(' and '))
+        return record?.status === 'ready'
+      })
+      await operation.success()
+      return [...seen].filter(Boolean)
+    }
+    expect(await watched(3)).toEqual(['w2', 'w3'])
+    expect(await watched(1)).toEqual(['w3', 'w2'])
+    await (await owner.deployServers.delete(id)).operation.success()
+  })
+
+  testLong('has ten workers', async () => {
+    const many = await makeTenant()
+    const { owner } = many
+    const { id } = await owner.deployServers.make({ worker_count: 8 })
+    await (await owner.deployServers.update(id, { worker_count: 10 })).operation.success()
+    const { workers } = await owner.deployServers.get(id)
+    expect(workers.map(({ name, registered }) => [name, registered])).toEqual(
+      Array.from({ length: 10 }, (_, index) => [`w${index + 1}`, true]),
+    )
+    await (await owner.deployServers.delete(id)).operation.success()
+    expect(await many.holds()).toEqual(holdsNothing)
   })
 
   test.each([

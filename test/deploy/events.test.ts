@@ -7,8 +7,10 @@ import { MailRecord } from '../../models/identity/mails.ts'
 import { User } from '../../models/identity/users.ts'
 import { MailSuppression, suppress } from '../../models/mail/suppressions.ts'
 import { warnOfExpiry } from '../../models/network/certificate-renewals.ts'
+import { loadAppImages } from '../support/app-images.ts'
 import { makeAuthority } from '../support/certificates.ts'
-import type { Accepted } from '../support/client.ts'
+import type { Accepted, Json } from '../support/client.ts'
+import { applicationsOf } from '../support/clients/applications.ts'
 import { type DeliveryBody, eventsOf } from '../support/clients/events.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
@@ -324,6 +326,49 @@ describe('a target', () => {
       body: { code: 'name_taken' },
     })
   })
+})
+
+test('a webhook gets the events of deployments, each signed', async () => {
+  await server.operation.success()
+  await loadAppImages(tenant.owner, await tenant.owner.deployServers.get(server.id))
+  const kinds = ['application.deployed', 'application.deploy_failed', 'application.rolled_back']
+  const { id, secret } = await events.make({ url: receiver.url('/deployments'), kinds })
+  const apps = applicationsOf(tenant.owner, server.id)
+  const app = await apps.make({ name: 'shop' })
+  const [released] = await apps.deployments(`&app_id=${app.id}`)
+  const failing = await apps.deploy(app.id, { tag: 'crash', message: 'New prices' })
+  expect(await failing.operation.end()).toMatchObject({ state: 'failed' })
+  const all = await receiver.arrived('/deployments', 3) // two are sent at once, in no order
+  expect(all.map((one) => isVerified(secret, one))).toEqual([true, true, true])
+  const bodies = new Map(all.map(({ body }) => JSON.parse(body) as Json).map((body) => [body['type'], body]))
+  expect(new Set(bodies.keys())).toEqual(new Set(kinds))
+
+  const application = { id: app.id, name: 'shop' }
+  const first = { id: released?.id, number: 1, kind: 'deploy', image: 'demo', tag: 'v1', message: null }
+  expect(bodies.get('application.deployed')).toMatchObject({
+    timestamp: expect.any(String),
+    data: {
+      deploy_server_id: server.id,
+      message: 'shop v1 was deployed',
+      application,
+      deployment: first,
+      serves: first,
+    },
+  })
+  const failure = {
+    deploy_server_id: server.id,
+    application,
+    deployment: { id: failing.id, number: 2, kind: 'deploy', tag: 'crash', message: 'New prices' },
+    serves: first,
+    reason: expect.stringContaining('exit code 3'),
+  }
+  expect(bodies.get('application.deploy_failed')).toMatchObject({
+    data: { ...failure, message: expect.stringMatching(/^shop crash was not deployed: .*exit code 3/) },
+  })
+  expect(bodies.get('application.rolled_back')).toMatchObject({
+    data: { ...failure, message: expect.stringMatching(/^shop crash was taken back, and v1 serves on: /) },
+  })
+  for (const one of await events.deliveries(id)) expect(one).toMatchObject({ status: 'delivered' })
 })
 
 test('a viewer reads subscriptions and their log, and changes nothing', async () => {

@@ -8,6 +8,7 @@ import {
   type MachineOrder,
   providerOf,
 } from '../../models/deploy/machine-providers.ts'
+import { machineKindsOf } from '../../worker/host/machine-kinds.ts'
 
 const hosts = {
   withKvm: ['container', 'vm', 'vm_machine'],
@@ -43,6 +44,34 @@ describe('the machines of a new deploy server', () => {
   test('have whole cores and room for the guest’s system if they are VMs', () => {
     expect(providerOf('container').sizeOf('mini')).toEqual({ cpu_cores: 0.5, memory_mib: 512 })
     expect(providerOf('vm').sizeOf('mini')).toEqual({ cpu_cores: 1, memory_mib: 640 })
+  })
+})
+
+describe('a host', () => {
+  test.each([
+    ['kvm', 'kvm', true],
+    ['kvm', 'tcg', false],
+    ['kvm', null, false],
+    ['always', 'kvm', true],
+    ['always', 'tcg', true],
+    ['always', null, true],
+    ['never', 'kvm', false],
+    ['never', 'tcg', false],
+    ['never', null, false],
+  ] as const)(
+    'whose operator wants VMs by “%s”, with the accelerator %s: offers VMs %s',
+    (vmsMay, accelerator, vms) => {
+      const host = { vmsMay, accelerator, vmsRun: true }
+      const kinds = vms ? ['vm_machine'] : []
+      expect(machineKindsOf({ ...host, containersMay: false })).toEqual(kinds)
+      expect(machineKindsOf({ ...host, containersMay: true })).toEqual(['machine', ...kinds])
+    },
+  )
+
+  test('offers no VMs where its engine does not run them', () => {
+    const host = { vmsMay: 'always', accelerator: 'kvm', vmsRun: false } as const
+    expect(machineKindsOf({ ...host, containersMay: false })).toEqual([])
+    expect(machineKindsOf({ ...host, containersMay: true })).toEqual(['machine'])
   })
 })
 

@@ -14,6 +14,7 @@ import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { get } from '../support/members.ts'
+import { makeOtherServer } from '../support/other-servers.ts'
 import { accepts, type OwnApi, startOwnApi } from '../support/own-api.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
@@ -162,7 +163,7 @@ describe('code of a tenant breaks out', () => {
     const member = await makeMember(other, subnet.id)
     const [address, name] = [addressOf(member), await get(member, addressOf(member))]
     expect(name).toBeTruthy()
-    tries = breakOuts({ address, name: name ?? '' }, openPort)
+    tries = breakOuts({ address, name: name ?? '' }, await makeOtherServer(), openPort)
   })
 
   testDrawn('neither from a pushed image', async () => {

@@ -11,7 +11,9 @@ import { readKeyRing } from '../../lib/seal.ts'
 import { temporalClient } from '../../lib/temporal.ts'
 import { freshKeys, hashKey } from '../../models/data-keys.ts'
 import { hashPassword, User } from '../../models/identity/users.ts'
+import { loadAppImages } from '../support/app-images.ts'
 import { ask, Client, sleeper, smallVm } from '../support/client.ts'
+import { applicationsOf } from '../support/clients/applications.ts'
 import { connectorsOf } from '../support/clients/connectors.ts'
 import { engine } from '../support/engine.ts'
 import '../support/exclusive.ts'
@@ -28,6 +30,7 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const configVar = `planted-${newId()}`
 const userData = `planted-${newId()}`
+const envValues = [`planted-${newId()}`, `planted-${newId()}`]
 let folder: string
 let tenant: TestTenant
 
@@ -36,6 +39,7 @@ beforeAll(async () => {
   tenant = await makeTenant()
   await useConfigVars()
   await useUserData()
+  await useEnvs()
   await useIdentity()
   await useConnectors()
   plantAll(await keys())
@@ -55,7 +59,9 @@ test('the tests have planted a secret of each kind', () => {
     /^[A-Z2-7]{5}-[A-Z2-7]{5}$/,
   ]
   expect(kinds.filter((kind) => !all.some((secret) => kind.test(secret)))).toEqual([])
-  expect(all).toEqual(expect.arrayContaining([configVar, userData, apiKey, password, ...readOwner()]))
+  expect(all).toEqual(
+    expect.arrayContaining([configVar, userData, ...envValues, apiKey, password, ...readOwner()]),
+  )
 })
 
 test('the search finds a secret that is there', async () => {
@@ -109,6 +115,8 @@ test('no answer shows a secret again', async () => {
     'connectors',
     'account',
     'account/sessions',
+    `deploy-servers/${deployServer}/applications`,
+    `deploy-servers/${deployServer}/deployments`,
   ]) {
     const text = JSON.stringify(await tenant.owner.get(`/api/v1/${path}`))
     expect(planted().filter((secret) => text.includes(secret))).toEqual([])
@@ -209,4 +217,21 @@ async function useUserData(): Promise<void> {
   await tenant.owner.get(`${headers.get('operation-location')}?wait=60`)
   expect(await create()).toMatchObject({ status: 409 }) // the name is taken
   expect(await create({ image: userData })).toMatchObject({ status: 422 })
+}
+
+let deployServer: string
+
+/** The environment of an application, in a deployment that fails too. */
+async function useEnvs(): Promise<void> {
+  const [first, second] = envValues
+  const server = await tenant.owner.deployServers.make()
+  deployServer = server.id
+  await loadAppImages(tenant.owner, server)
+  const apps = applicationsOf(tenant.owner, server.id)
+  const { id } = await apps.make({ envs: { PASSWORD: first } })
+  expect(await apps.setEnvs(id, { PASSWORD: second })).toMatchObject({ status: 200 })
+  await (await apps.restart(id)).operation.success()
+  const failing = await apps.deploy(id, { tag: 'crash' })
+  expect(await failing.operation.end()).toMatchObject({ state: 'failed' })
+  expect(await apps.envs(id)).toEqual({ PASSWORD: second })
 }

@@ -82,7 +82,7 @@ export async function makeOneOfEach(tenant: TestTenant): Promise<Belongings> {
   })
   const server = await tenant.owner.deployServers.make()
   const apps = applicationsOf(tenant.owner, server.id)
-  const app = await apps.create({ image: 'none', envs: { GREETING: 'hello' } })
+  const app = await apps.create({ image: 'none', envs: { GREETING: `hello ${newId()}` } })
   await tenant.owner.ask('POST', `/api/v1/operations/${app.operation.id}/cancel`)
   await app.operation.end()
   const [deployment] = await apps.deployments()

@@ -1,5 +1,6 @@
 import { statSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
+import type { OtherServer } from './other-servers.ts'
 import { facts, stackSettings } from './stack.ts'
 
 // What code of a tenant tries on a container machine, from where it runs with the least rights: in an application, and in a
@@ -56,13 +57,22 @@ export interface Stranger {
   name: string
 }
 
+const answer = ({ at, path, header, has }: OtherServer['registry']): string =>
+  `wget -q -T 2 -O - --header "${header}" http://${at}${path} | grep "${has}"`
+
 /** All that is tried, by what it would give. `openPort`: of an API that every address of this machine leads to. */
-export function breakOuts({ address, name }: Stranger, openPort: number): Record<string, string> {
+export function breakOuts(
+  { address, name }: Stranger,
+  other: OtherServer,
+  openPort: number,
+): Record<string, string> {
   const reach = platform(openPort).map((at) => [`a connection to ${at}`, `nc -w 1 ${at} -e true`])
   return {
     ...local,
     ...Object.fromEntries(reach),
     'an instance of another tenant': `wget -q -T 2 -O - http://${address}/ | grep "${name}"`,
+    'an application of another deploy server': answer(other.application),
+    'the registry of another deploy server': answer(other.registry),
   }
 }
 

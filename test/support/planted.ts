@@ -14,6 +14,7 @@ const secretFields = new Set(
     'secret',
     'recovery_codes',
     'config_vars',
+    'envs',
     'api_key',
     'connection_string',
     'public_connection_string',

@@ -48,15 +48,17 @@ async function changeOthers(
   work: Server,
   { machine_kind: kind, restarts, extra, resize, grow }: DeployPlan,
 ): Promise<void> {
-  const { id, carryOut } = work
+  const { id, carryOut, undo } = work
   for (const { name, machine_id, instance_type, size } of resize) {
     await say(work, `resizing ${name}`)
+    undo(() => platform.noteSizes(id, name))
     await carryOut({ kind, id: machine_id }, 'update', size)
     if (restarts) await restart(work, name, { kind, id: machine_id })
     await platform.noteNode(id, name, { instance_type })
   }
   for (const { name, machine_id, disk_id, size_gib } of grow) {
     await say(work, `growing the disk of ${name}`)
+    undo(() => platform.noteSizes(id, name))
     await carryOut({ kind: 'disk', id: disk_id }, 'update', { size_gib })
     if (restarts && machine_id !== null) await restart(work, name, { kind, id: machine_id })
     await platform.noteNode(id, name, { disk_gib: size_gib })

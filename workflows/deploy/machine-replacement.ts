@@ -5,7 +5,17 @@ import { on } from '../hosts.ts'
 import { together } from '../together.ts'
 import { copyImages } from './builds.ts'
 import { apply, balance } from './deployments.ts'
-import { atRest, deployments, emptyNode, makeNode, platform, register, say, type Server } from './machines.ts'
+import {
+  atRest,
+  deployments,
+  emptyNode,
+  makeNode,
+  platform,
+  readmit,
+  register,
+  say,
+  type Server,
+} from './machines.ts'
 
 /** The worker with the registry whose copy is on the control plane. */
 const builder = 'w1'
@@ -20,7 +30,11 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
   const { id, undo } = work
   const { cp, [name]: place } = await platform.placesOfNodes(id)
   const { registered = false } = (await platform.nodeAt(id, name)) ?? {}
-  undo(() => platform.noteNode(id, name, { registered }))
+  undo(() =>
+    registered && cp && place
+      ? readmit(id, name, cp, place).catch(() => undefined) // it stays as it is noted: the next update has it join
+      : platform.noteNode(id, name, { registered }),
+  )
   await platform.noteNode(id, name, { registered: false }) // nothing more is placed there
   // The last chance to copy what only this worker has. Its applications pull from the copies.
   if (name === builder && (await platform.workersThatAnswer(id)).includes(name))
@@ -29,7 +43,8 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
     await say(work, `moving the applications away from ${name}`)
     await releaseAgain(work, name, 'before')
     await on(cp.host_id).drainNodeOnHost(cp.machine_id, place.machine_id)
-    await on(cp.host_id).removeNodeOnHost(cp.machine_id, place.machine_id)
+    // Whole: a worker that has left the Swarm is not admitted again, but joins with the next update.
+    await work.settle(() => on(cp.host_id).removeNodeOnHost(cp.machine_id, place.machine_id))
   }
   await renewNode(work, name)
   await say(work, `joining ${name} to the Swarm`)

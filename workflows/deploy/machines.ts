@@ -144,7 +144,13 @@ export async function removeNode(work: Server, name: string): Promise<void> {
   await settle(() => deleteNode(work, name))
 }
 
-async function readmit(id: string, name: string, manager: MachinePlace, place: MachinePlace): Promise<void> {
+/** Lets a worker take applications again, after a failure or a cancel. */
+export async function readmit(
+  id: string,
+  name: string,
+  manager: MachinePlace,
+  place: MachinePlace,
+): Promise<void> {
   // The worker or its control plane may be lost: then the wait is for nothing.
   const once = on(manager.host_id, { scheduleToStartTimeout: '1 minute', retry: { maximumAttempts: 1 } })
   await once.admitNodeOnHost(manager.machine_id, place.machine_id, place.ip_address)

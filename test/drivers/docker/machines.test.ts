@@ -1,3 +1,5 @@
+import { execFileSync, spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -82,6 +84,10 @@ const runInner = async (command: string): Promise<number> => {
   await container.remove()
   return StatusCode
 }
+
+/** A command that prints a control group whose name has this, if there is one. */
+const find = (name: string, mountedAt = '/sys/fs/cgroup'): string =>
+  `find ${mountedAt} -type d -name '*${name}*' | head -n 1`
 
 test('is refused on a host whose operator does not allow it', async () => {
   await expect(engineWithout.run(machine(), {}, newId())).rejects.toMatchObject({ code: 'engine_refused' })
@@ -172,6 +178,47 @@ describe('a machine', () => {
     }
   })
 
+  // Numbers of system calls, by asm/unistd.h of the processor.
+  const calls = { x64: { load: 175, reboot: 169 }, arm64: { load: 105, reboot: 142 } }[process.arch as 'x64']
+  test.each([
+    ['load a module', `${calls.load}, "", 0, ""`],
+    // Whether Ctrl-Alt-Del reboots: with the right to reboot it is refused as invalid.
+    ['reboot its host', `${calls.reboot}, 0xfee1dead, 672274793, 0, 0`],
+  ])('has no right to %s', async (_, call) => {
+    expect(await inMachine(`perl -e 'syscall(${call}) == 0 ? print "done" : print "$!"'`)).toBe(
+      'Operation not permitted',
+    )
+  })
+
+  test('sees no processes but its own', async () => {
+    const own = spawn('sleep', [`86400.${randomInt(1e9)}`])
+    const sees = 'cat /proc/[0-9]*/cmdline | tr "\\0" " "'
+    try {
+      const program = own.spawnargs.join(' ')
+      expect(execFileSync('sh', ['-c', `(${sees}) 2>&1`], { encoding: 'utf8' })).toContain(program)
+      const seen = await inMachine(sees)
+      expect(seen).toContain('dockerd')
+      expect(seen).not.toContain(program)
+    } finally {
+      own.kill()
+    }
+  })
+
+  test('sees no control groups but its own, also in a hierarchy that it mounts', async () => {
+    const outer = (await docker.getContainer(`keelson-${id}`).inspect()).Id
+    const container = await inner.createContainer({ Image: 'busybox:latest', Cmd: ['sleep', '600'] })
+    await container.start()
+    expect(execFileSync('sh', ['-c', find(outer)], { encoding: 'utf8' })).toContain(outer)
+    expect(await inMachine(find(container.id))).toContain(container.id)
+    expect(await inMachine(find(outer))).toBe('')
+    const mount = '{ mount -t cgroup -o memory g /tmp/g || mount -t cgroup2 g /tmp/g; } 2>/dev/null'
+    await inMachine(`mkdir -p /tmp/g; ${mount}`)
+    expect(await inMachine(find(container.id, '/tmp/g'))).toContain(container.id)
+    expect(await inMachine(find(outer, '/tmp/g'))).toBe('')
+    await inMachine('umount /tmp/g')
+    await container.remove({ force: true })
+  })
+
   const { dev } = statSync('/')
   const disk = `b ${(dev >> 8) & 0xfff} ${(dev & 0xff) | ((dev >> 12) & 0xfff00)}`
   test.each([
@@ -182,6 +229,16 @@ describe('a machine', () => {
       'name a program for its host to run when a group is empty',
       'echo /x >/sys/fs/cgroup/memory/release_agent',
     ],
+    [
+      'name such a program in a hierarchy that it mounts',
+      'mkdir -p /tmp/own && mount -t cgroup -o memory own /tmp/own && echo /x >/tmp/own/release_agent',
+    ],
+    [
+      'name such a program in a hierarchy that it makes',
+      'mkdir -p /tmp/new && mount -t cgroup -o none,name=new new /tmp/new && echo /x >/tmp/new/release_agent',
+    ],
+    ['read its host’s memory', 'mknod /tmp/mem c 1 1 && dd if=/tmp/mem of=/dev/null bs=512 count=1'],
+    ['use its host’s ports', 'mknod /tmp/port c 1 4 && dd if=/tmp/port of=/dev/null bs=1 count=1'],
     ['write to the kernel’s settings', 'echo /x >/proc/sys/kernel/core_pattern'],
     ['send keys to the kernel', 'echo h >/proc/sysrq-trigger'],
   ])('cannot %s', async (_, command) => {
