@@ -43,7 +43,7 @@ const writers: Record<Written, Writer> = {
     prepare: 'true',
     // One process for all numbers, since its shell is a large program; with pauses, since all are read back in one answer.
     write: ({ href }) =>
-      `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const numbers = new MongoClient('${href}', { serverSelectionTimeoutMS: 1000 }).db().collection('numbers'); const write = (id) => numbers.insertOne({ id }).then(() => console.log(id), () => {}).then(() => setTimeout(write, 10, id + ${clients})); write($i)"`,
+      `node -e "const { MongoClient } = require('/opt/driver/node_modules/mongodb'); const numbers = new MongoClient('${href}', { serverSelectionTimeoutMS: 600_000 }).db().collection('numbers'); const write = (id) => numbers.insertOne({ id }).then(() => console.log(id), () => {}).then(() => setTimeout(write, 10, id + ${clients})); write($i)"`,
     found:
       'mongosh --quiet -u "$MONGO_INITDB_ROOT_USERNAME" -p "$MONGO_INITDB_ROOT_PASSWORD" --authenticationDatabase admin --eval "(await db.runCommand({ find: \'numbers\', batchSize: 100000 })).cursor.firstBatch.forEach((one) => print(one.id))" "mongodb://127.0.0.1:27017/$MONGO_INITDB_DATABASE"',
   },
