@@ -181,13 +181,12 @@ describe('a machine', () => {
   // Numbers of system calls, by asm/unistd.h of the processor.
   const calls = { x64: { load: 175, reboot: 169 }, arm64: { load: 105, reboot: 142 } }[process.arch as 'x64']
   test.each([
-    ['load a module', `${calls.load}, "", 0, ""`],
+    ['load a module', `${calls.load}, my $image = "", 0, my $options = ""`],
     // Whether Ctrl-Alt-Del reboots: with the right to reboot it is refused as invalid.
     ['reboot its host', `${calls.reboot}, 0xfee1dead, 672274793, 0, 0`],
   ])('has no right to %s', async (_, call) => {
-    expect(await inMachine(`perl -e 'syscall(${call}) == 0 ? print "done" : print "$!"'`)).toBe(
-      'Operation not permitted',
-    )
+    const said = await inMachine(`perl -e 'syscall(${call}) == 0 ? print "done" : print "$!"'`)
+    expect(said).toMatch(/^(Operation not permitted|Function not implemented)$/) // the second by a kernel without modules
   })
 
   test('sees no processes but its own', async () => {
