@@ -43,16 +43,20 @@ export function uploadAt(url: string) {
         body,
         ...more,
       }),
-    /** Sends the archive in parts of this size, and goes on after each failure, as a good client does. */
+    /**
+     * Sends the archive in parts of this size, and goes on after each failure, as a good client does. Returns once all is sent, or
+     * the upload has ended.
+     */
     async all(archive: Buffer, partBytes = archive.length, withinMs = patienceMs): Promise<void> {
       const deadline = Date.now() + withinMs
       for (;;) {
         const found = await upload.head().catch(() => null)
-        if (found?.status === 200 && found.offset === archive.length) return
+        if (found?.status === 410 || (found?.status === 200 && found.offset === archive.length)) return
         if (Date.now() > deadline) throw new Error(`not sent in ${withinMs} ms: ${JSON.stringify(found)}`)
         const offset = found?.status === 200 ? found.offset : null
         const part = offset === null ? null : archive.subarray(offset, offset + partBytes)
         const added = part && offset !== null ? await upload.add(offset, part).catch(() => null) : null
+        if (added?.status === 204 && added.offset === archive.length) return
         if (added?.status !== 204) await delay(200)
       }
     },
