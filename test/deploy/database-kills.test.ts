@@ -4,6 +4,7 @@ import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { atEndOfFile } from '../support/end-of-file.ts'
 import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { inTime, killedAt } from '../support/killed-at.ts'
@@ -59,6 +60,7 @@ function watchEngines(id: string) {
     while (!enough.signal.aborted) counts.push((await inside.containers(id).catch(() => [])).length)
   }
   const looking = look()
+  atEndOfFile(() => enough.abort())
   return {
     async most(): Promise<number> {
       enough.abort()

@@ -11,6 +11,7 @@ import { asRoot } from '../support/as-root.ts'
 import { type Answer, ask, type Json, type Operation, shell, sleeper } from '../support/client.ts'
 import { ClientAt } from '../support/client-at.ts'
 import { testLong } from '../support/long-tests.ts'
+import { atEndOfFile } from '../support/end-of-file.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
 import { runInside } from '../support/inside.ts'
@@ -165,6 +166,7 @@ asRoot('a server whose disk was full', () => {
       const written = (): number => Number(inMemory(pid, 'count'))
 
       const stopped = new AbortController()
+      atEndOfFile(() => stopped.abort())
       const all = clients.map((): Told => ({ created: [], records: [], refusals: [] }))
       const working = clients.map((one, i) => work(one, all[i] as Told, stopped.signal))
       const since = all.map(() => 0)

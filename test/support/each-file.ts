@@ -2,7 +2,7 @@ import { afterAll, beforeAll } from '@jest/globals'
 import { connectDatabase, disconnectDatabase } from '../../models/database.ts'
 import { eventually } from './eventually.ts'
 import '../../models/index.ts'
-import { engine } from './engine.ts'
+import { endOfFile } from './end-of-file.ts'
 import { removeDatabaseRecords } from './database-records.ts'
 import { removeInsertedHosts } from './inserted-hosts.ts'
 import { startAll } from './platform.ts'
@@ -16,7 +16,7 @@ import { removeTenants } from './tenants.ts'
 beforeAll(() => eventually(() => connectDatabase(stackSettings()).then(() => true)))
 
 afterAll(async () => {
-  engine.endWatches()
+  await endOfFile()
   try {
     await startAll()
     await removeRows()

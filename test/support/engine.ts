@@ -1,6 +1,7 @@
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import type { ContainerInfo, ContainerInspectInfo } from 'dockerode'
+import { atEndOfFile } from './end-of-file.ts'
 import { dockerOf, facts } from './stack.ts'
 
 // Direct access to the Docker Engine, by labels, not through our database.
@@ -34,18 +35,10 @@ export const engine = {
     const stream = (await docker.getEvents({
       filters: { type: ['container'], label: [`keelson.tenant=${tenantId}`] },
     })) as Readable
-    watches.add(stream)
+    atEndOfFile(() => stream.destroy())
     return new Moments(stream)
   },
-
-  /** Ends all watches. Call it at the end of a test file. */
-  endWatches(): void {
-    for (const stream of watches) stream.destroy()
-    watches.clear()
-  },
 }
-
-const watches = new Set<Readable>()
 
 type Action = 'create' | 'start' | 'die' | 'stop' | 'kill' | 'update' | 'destroy'
 

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { Agent, type IncomingMessage, request } from 'node:http'
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
 import { setTimeout as delay } from 'node:timers/promises'
+import { atEndOfFile } from './end-of-file.ts'
 
 /** One request: when it was sent and ended, in ms since the epoch, and its status. Status 0: no answer. */
 export interface Sent {
@@ -34,6 +35,7 @@ export class SteadyLoad {
     this.#urls = urls
     this.#perSec = perSec
     this.#done = this.#run()
+    atEndOfFile(() => this.end())
   }
 
   /** Stops sending, and resolves with all requests once they have ended. */

@@ -1,5 +1,6 @@
 import { request } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
+import { atEndOfFile } from './end-of-file.ts'
 
 /** One request to an application's URL, whose host name need not resolve here. */
 export const visit = (
@@ -69,6 +70,11 @@ export function visitors(url: string, how: number | { perSecond: number } = 4, p
     await Promise.all(visits)
   }
   const all = typeof how === 'number' ? Array.from({ length: how }, again) : [steadily(1000 / how.perSecond)]
+  const stop = async (): Promise<void> => {
+    over.abort()
+    await Promise.all(all)
+  }
+  atEndOfFile(stop)
   return {
     answers,
     /** What failed, a line for each kind: how often, and when, since the first visit. */
@@ -81,9 +87,6 @@ export function visitors(url: string, how: number | { perSecond: number } = 4, p
     get failed(): number {
       return [...faults.values()].reduce((sum, { count }) => sum + count, 0)
     },
-    async stop(): Promise<void> {
-      over.abort()
-      await Promise.all(all)
-    },
+    stop,
   }
 }
