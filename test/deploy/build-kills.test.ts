@@ -16,7 +16,7 @@ import { runOnMachine } from '../support/machines-inside.ts'
 import { platform } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
-import { hasEnded, kill, leftOn, roles, type Victim, victims } from '../support/victims.ts'
+import { kill, leftOn, roles, type Victim, victims } from '../support/victims.ts'
 import { visit, visitors } from '../support/visits.ts'
 
 // If a process or a machine is killed (-9) during a build, the build ends as requested, has never run twice at once, and
@@ -54,7 +54,7 @@ const onWorker = (command: string): Promise<string> =>
   runOnMachine(tenant.owner, server.workers[0]?.machine_id ?? '', command)
 
 const killIn = (victim: Victim, { operation }: Pick<Accepted, 'operation'>): Promise<void> =>
-  kill(victim, tenant.owner, server.id, async () => hasEnded(await operation.now()))
+  kill(victim, tenant.owner, server.id, operation.hasEnded)
 
 /**
  * Each build has a step that takes some seconds, and is seen by its own `sleep`. Those of a worker that is killed need no

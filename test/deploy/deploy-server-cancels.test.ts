@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { instanceTypes, type InstanceType } from '../../models/deploy/instance-types.ts'
 import { loadAppImages } from '../support/app-images.ts'
-import type { Accepted, DeployServerBody, Json } from '../support/client.ts'
+import type { DeployServerBody, Json } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import type { NodeBody } from '../support/clients/deploy-servers.ts'
 import { engine } from '../support/engine.ts'
@@ -15,10 +15,6 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 const nodesOf = ({ control_plane, workers }: DeployServerBody): NodeBody[] =>
   [control_plane, ...workers].flatMap((node) => node ?? [])
-
-/** Waits until the operation says that it does this. */
-const says = (operation: Accepted['operation'], words: RegExp) =>
-  eventually(async () => words.test(String((await operation.now()).step)))
 
 /** What a tenant has beside what the record of its deploy server names, or in another size: nothing. */
 async function differences(tenant: TestTenant, server: DeployServerBody): Promise<string[]> {
@@ -87,7 +83,7 @@ test.each(sampled(cases, 1))(
     const app = await apps.make({ replicas: 2 })
 
     const { operation } = await begin(tenant, id)
-    await says(operation, step)
+    await operation.says(step)
     await operation.cancel()
     expect(await operation.end()).toMatchObject({ state: 'cancelled' })
     const after = await deployServers.get(id)
@@ -130,7 +126,7 @@ testLong(
     const before = await deployServers.make({ worker_count: 2 })
     const { id } = before
     const { operation } = await replaceW2(tenant, id)
-    await says(operation, /^making the machine/)
+    await operation.says(/^making the machine/)
     await operation.cancel()
     expect(await operation.end()).toMatchObject({ state: 'cancelled' })
     const isWhole = async (): Promise<boolean> => {

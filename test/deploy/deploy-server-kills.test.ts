@@ -8,7 +8,7 @@ import '../support/exclusive.ts'
 import { innerEngine } from '../support/machines-inside.ts'
 import { sampled } from '../support/sampled.ts'
 import { holdsNothing, makeTenant, type TestTenant } from '../support/tenants.ts'
-import { hasEnded, kill, leftOn, type Victim, victims } from '../support/victims.ts'
+import { kill, leftOn, type Victim, victims } from '../support/victims.ts'
 import { visit, visitors } from '../support/visits.ts'
 
 // If a process or a machine is killed (-9) while a deploy server is created, changed or deleted, it ends as requested, its
@@ -18,15 +18,10 @@ const containersOf = ({ id }: TestTenant) => engine.withLabel('keelson.tenant', 
 const machinesOf = async (tenant: TestTenant): Promise<number> =>
   (await containersOf(tenant)).filter(({ Labels }) => Labels['keelson.kind'] === 'container').length
 
-/** Waits until the operation says that it does this, or has ended: a short step may be over before it is seen. */
-const says = (words: RegExp) => (_: TestTenant, operation: Accepted['operation']) =>
-  eventually(async () => {
-    const now = await operation.now()
-    return words.test(String(now.step)) || hasEnded(now)
-  })
+const says = (words: RegExp) => (_: TestTenant, operation: Accepted['operation']) => operation.says(words)
 
 const killDuring = (victim: Victim, tenant: TestTenant, id: string, operation: Accepted['operation']) =>
-  kill(victim, tenant.owner, id, async () => hasEnded(await operation.now()))
+  kill(victim, tenant.owner, id, operation.hasEnded)
 
 const ready = async (tenant: TestTenant, id: string, workers: number): Promise<DeployServerBody> => {
   const server = await tenant.owner.deployServers.get(id)
@@ -165,7 +160,7 @@ describe('a removal of a worker', () => {
       const apps = applicationsOf(tenant.owner, id)
       const app = await apps.make({ replicas: 2 })
       const { operation } = await deployServers.update(id, { worker_count: 1 })
-      await says(new RegExp(step))(tenant, operation)
+      await operation.says(new RegExp(step))
       await tenant.owner.ask('POST', `/api/v1/operations/${operation.id}/cancel`)
       const { state } = await operation.end() // a worker that has left the Swarm is removed whole
       const workers = state === 'cancelled' ? 2 : 1
@@ -206,7 +201,7 @@ test.each(sampled(victims, 1))('a deletion completes if %s is killed', async (vi
   const tenant = await makeTenant()
   const { id } = await tenant.owner.deployServers.make()
   const { operation } = await tenant.owner.deployServers.delete(id)
-  await says(/deleting/)(tenant, operation)
+  await operation.says(/deleting/)
   await killDuring(victim, tenant, id, operation)
   expect(await operation.end()).toMatchObject({ state: 'succeeded' })
   await gone(tenant)

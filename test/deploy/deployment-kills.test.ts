@@ -15,7 +15,7 @@ import { platform } from '../support/platform.ts'
 import { startReceiver } from '../support/receiver.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
-import { hasEnded, isMachine, kill, leftOn, roles, type Victim, victims } from '../support/victims.ts'
+import { isMachine, kill, leftOn, roles, type Victim, victims } from '../support/victims.ts'
 import { visit, visitors } from '../support/visits.ts'
 
 // If a process or a machine is killed (-9) while an application is deployed, it ends as requested, no visitor sees it, and
@@ -46,7 +46,7 @@ beforeAll(async () => {
 const placeOf = (victim: Victim): Place => (isMachine(victim) ? wide : place)
 
 const killIn = (victim: Victim, { tenant, server }: Place, { operation }: Accepted): Promise<void> =>
-  kill(victim, tenant.owner, server.id, async () => hasEnded(await operation.now()))
+  kill(victim, tenant.owner, server.id, operation.hasEnded)
 
 const inPhase =
   (name: string) =>
@@ -161,10 +161,7 @@ describe('a deployment', () => {
 const says =
   (words: RegExp) =>
   ({ operation }: Accepted) =>
-    eventually(async () => {
-      const now = await operation.now()
-      return words.test(String(now.step)) || hasEnded(now)
-    })
+    operation.says(words)
 const deletions = {
   begins: says(/./),
   'ends its containers': says(/removing the application/),

@@ -1,7 +1,6 @@
 import { Container } from '../../models/compute/containers.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import type { Client, DeployServerBody } from './client.ts'
-import type { OperationBody } from './clients/operations.ts'
 import { engine } from './engine.ts'
 import { eventually } from './eventually.ts'
 import { isLong } from './long.ts'
@@ -45,8 +44,6 @@ export async function kill(
     return isKilled || isOver()
   })
 }
-
-export const hasEnded = ({ state }: OperationBody): boolean => !['pending', 'running'].includes(state)
 
 /** The volumes and services that the engines of a deploy server's machines have, by the node's name. */
 export async function leftOn(

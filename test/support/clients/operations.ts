@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Answer, Json } from './ask.ts'
 import type { Caller } from './caller.ts'
-import { patienceMs } from '../eventually.ts'
+import { eventually, patienceMs } from '../eventually.ts'
 import { pendingSteps } from '../histories.ts'
 
 export interface OperationBody extends Json {
@@ -13,6 +13,8 @@ export interface OperationBody extends Json {
   workflow_id: string
   error: { code: string; title: string; detail?: string } | null
 }
+
+const isEnd = ({ state }: OperationBody): boolean => state !== 'pending' && state !== 'running'
 
 /** An accepted operation, with ways to wait for its end. */
 export class Operation {
@@ -34,6 +36,16 @@ export class Operation {
     return this.#client.ask('POST', `${this.path}/cancel`)
   }
 
+  hasEnded = async (): Promise<boolean> => isEnd(await this.now())
+
+  /** Waits until it says that it does this, or has ended: a short step may be over before it is seen. */
+  says(words: RegExp): Promise<unknown> {
+    return eventually(async () => {
+      const now = await this.now()
+      return words.test(String(now.step)) || isEnd(now)
+    })
+  }
+
   /** Resolves with the ended operation. Retries while the API is away, as a good client does. */
   async end(withinMs = patienceMs): Promise<OperationBody> {
     const deadline = Date.now() + withinMs
@@ -41,7 +53,7 @@ export class Operation {
       const left = Math.max(1, Math.min(30, Math.ceil((deadline - Date.now()) / 1000)))
       const answer = await this.#client.ask('GET', `${this.path}?wait=${left}`).catch(() => null)
       const body = answer?.status === 200 ? (answer.body as OperationBody) : null
-      if (body && body.state !== 'pending' && body.state !== 'running') return body
+      if (body && isEnd(body)) return body
       if (answer && answer.status !== 200 && answer.status !== 503)
         throw new Error(`${this.path} -> ${answer.status} ${JSON.stringify(answer.body)}`)
       if (Date.now() > deadline) {
