@@ -22,8 +22,7 @@ afterAll(async () => {
 
 test('the reference shows its areas, and an operation with a body that can be sent', async () => {
   const { page, faults, requested } = open
-  await page.goto(`${origin}/docs`)
-  await page.locator('.opblock-tag-section').first().waitFor()
+  await open.open(`${origin}/docs`, page.locator('.opblock-tag-section').first())
   expect(await page.locator('.opblock-tag-section').count()).toBeGreaterThan(15)
   expect(await page.locator('.opblock').count()).toBe(0)
   await page.locator('[data-tag="Containers"]').click()

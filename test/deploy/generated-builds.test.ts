@@ -17,6 +17,8 @@ interface Case {
   files: Record<string, string>
   kind: string
   log: string[]
+  /** What installs its packages: a later build with the same manifests has it from the cache. */
+  installs?: string
 }
 
 const node: Case = {
@@ -39,6 +41,7 @@ const node: Case = {
     '- the script `start`: node server.js',
     'keelson/test-node:24 was copied from the host',
   ],
+  installs: 'npm ci',
 }
 
 const python: Case = {
@@ -138,7 +141,7 @@ beforeAll(async () => {
 // The images of Go and PHP take minutes to make.
 test.each(isLong ? [node, python, go, php] : sampled([node, python], 1))(
   'files without a Dockerfile are built and served: $name',
-  async ({ makeImage, files, kind, log }) => {
+  async ({ makeImage, files, kind, log, installs }) => {
     await makeImage()
     const build = await builds.make('web', files)
     expect(build).toMatchObject({ status: 'succeeded', generated: kind })
@@ -147,5 +150,9 @@ test.each(isLong ? [node, python, go, php] : sampled([node, python], 1))(
     const app = await apps.make({ image: 'web', tag: 'latest', memory_mib: 96 })
     expect((await visit(app.url)).text).toBe('hello world')
     await (await apps.delete(app.id)).operation.success()
+    if (installs === undefined) return
+    const again = await builds.make('web', { ...files, 'news.txt': 'of today' }, { tag: 'again' })
+    const step = new RegExp(`#(\\d+) \\[[^\\]]+\\] RUN [^\\n]*${installs}[^\\n]*\\n[^\\n]*#\\1 CACHED`)
+    expect(await builds.log(again.id)).toMatch(step)
   },
 )
