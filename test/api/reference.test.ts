@@ -22,7 +22,8 @@ afterAll(async () => {
 
 test('the reference shows its areas, and an operation with a body that can be sent', async () => {
   const { page, faults, requested } = open
-  await open.open(`${origin}/docs`, page.locator('.opblock-tag-section').first())
+  await page.goto(`${origin}/docs`)
+  await page.locator('.opblock-tag-section').first().waitFor()
   expect(await page.locator('.opblock-tag-section').count()).toBeGreaterThan(15)
   expect(await page.locator('.opblock').count()).toBe(0)
   await page.locator('[data-tag="Containers"]').click()

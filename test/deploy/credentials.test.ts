@@ -203,7 +203,7 @@ describe('the dashboard', () => {
   test('asks for the root login, and says when it is wrong', async () => {
     const { page, faults } = browser
     const { dashboard_url, root_login, root_password } = await servers().credentials(server.id)
-    await browser.open(dashboard_url, page.getByLabel('Login'))
+    await page.goto(dashboard_url)
     await page.getByLabel('Login').fill(root_login)
     await page.getByLabel('Password').fill('wrong')
     await page.keyboard.press('Enter')

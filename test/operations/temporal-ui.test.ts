@@ -30,8 +30,8 @@ afterAll(() => browser?.close())
 async function openHistory(): Promise<void> {
   const { temporal_ui_url, temporal_namespace } = facts()
   const { page } = browser
-  const end = page.getByText('Workflow Execution Completed').first()
-  await browser.open(`${temporal_ui_url}/namespaces/${temporal_namespace}/workflows/${workflow}`, end)
+  await page.goto(`${temporal_ui_url}/namespaces/${temporal_namespace}/workflows/${workflow}`)
+  await page.getByText('Workflow Execution Completed').first().waitFor()
 }
 
 const step = () => browser.page.getByText(`Run container ${container} on host`).first()
@@ -46,18 +46,17 @@ test('with the codec, after a sign-in, the UI shows what each step does to which
   const { page, requested } = browser
   const codec = `${facts().api_url}/codec`
   const { email, password } = JSON.parse(readFileSync(ownerFile(layout), 'utf8')) as Record<string, string>
-  await browser.open(codec, page.getByLabel('E-mail'))
+  await page.goto(codec)
   await page.getByLabel('E-mail').fill(email ?? '')
   await page.getByLabel('Password').fill(password ?? '')
   await page.getByRole('button', { name: 'Sign in' }).click()
   await page.getByText('Signed in').waitFor()
 
-  const button = page.getByTestId('data-encoder-status')
-  await browser.open(`${facts().temporal_ui_url}/namespaces/${facts().temporal_namespace}/workflows`, button)
+  await page.goto(`${facts().temporal_ui_url}/namespaces/${facts().temporal_namespace}/workflows`)
   const endpoint = page.getByLabel('Codec Server browser endpoint')
   await eventually(async () => {
     // The page shows its buttons before they work.
-    if (!(await endpoint.isVisible())) await button.click()
+    if (!(await endpoint.isVisible())) await page.getByTestId('data-encoder-status').click()
     return endpoint.isVisible()
   })
   await endpoint.fill(codec)

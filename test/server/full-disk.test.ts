@@ -204,12 +204,13 @@ asRoot('a server whose disk was full', () => {
       stopped.abort()
       await Promise.all(working)
       await eventually(async () => (await client.ask('GET', containers)).status === 200)
+      // What the deletions leave is free once they have ended.
+      for (const one of all) console.log(JSON.stringify(await expectTruth(client, engine, one)))
       const made = await eventually(async () => {
         const answer = await client.ask('POST', containers, sleeper())
         return answer.status === 202 && answer
       })
       await client.operationOf(made).success()
-      for (const one of all) console.log(JSON.stringify(await expectTruth(client, engine, one)))
       for (const { records } of all)
         for (const record of records)
           expect([record, (await client.ask('GET', `${apiClients}/${record}`)).status]).toEqual([record, 200])
