@@ -154,11 +154,15 @@ export const durable =
       const end = await CancellationScope.nonCancellable(async () => {
         if (undos.length) progress('cleaning up')
         const left = await runAll(undos.toReversed())
-        const ending = isCancellation(error) ? 'cancelled' : 'failed'
+        const isCancelled = isCancellation(error) || (steps.consideredCancelled && isRepeated(error))
+        const ending = isCancelled ? 'cancelled' : 'failed'
         const goesBack = ending === 'cancelled' && rules.cancelRestores
         const after = (ending === 'cancelled' && rules.onCancel) || rules.onFailure
         const status = left.length ? 'error' : goesBack ? null : (after ?? null)
-        const shown = problemOf(error, left)
+        const shown = {
+          ...(isCancelled ? cancelled : problemOf(error)),
+          ...(left.length && { not_undone: left }),
+        }
         await records.operationFailed(operationId, ending, shown, status)
         return { state: ending, code: shown.code } as const
       })
@@ -183,15 +187,31 @@ async function runAll(steps: (() => Promise<unknown>)[]): Promise<ProblemDocumen
   return left
 }
 
-/** The problem to show the tenant: a cancel, an activity's permanent fault or a timeout. Others are `internal`. */
-function problemOf(error: unknown, left: ProblemDocument[] = []): ProblemDocument {
-  if (left.length) return { ...problemOf(error), not_undone: left }
-  if (isCancellation(error)) return problem('cancelled', 'The operation was cancelled')
+/**
+ * Whether an activity failed by what it repeats: a fault that may pass, or a killed worker. Temporal does not repeat an
+ * activity that is to be cancelled, and ends it by the fault.
+ */
+const isRepeated = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  (error.cause instanceof TimeoutFailure ||
+    (error.cause instanceof ApplicationFailure && !error.cause.nonRetryable))
+
+/** What is repeated for a while, by the fault's code, and what the tenant reads when it did not pass. */
+const lasting: Record<string, string> = {
+  engine_unavailable: 'The engine on the host did not answer in time',
+  database_refused: 'The database refused it each time',
+}
+
+/** The problem to show the tenant: a cancel, an activity's permanent or lasting fault, a timeout. Others are `internal`. */
+function problemOf(error: unknown): ProblemDocument {
+  if (isCancellation(error)) return cancelled
   const cause = error instanceof ActivityFailure ? error.cause : error
   if (cause instanceof TimeoutFailure) return problem('timed_out', 'The host did not answer in time')
   if (cause instanceof ApplicationFailure && cause.nonRetryable && cause.type && cause.type !== 'internal') {
     return problem(cause.type, cause.message)
   }
+  const lasts = cause instanceof ApplicationFailure && lasting[cause.type ?? '']
+  if (lasts) return problem(String(cause.type), lasts)
   return problem('internal', 'The platform failed; its operators can see why')
 }
 
@@ -202,3 +222,5 @@ const problem = (code: string, detail: string): ProblemDocument => ({
   status: code === 'internal' ? 500 : 409,
   code,
 })
+
+const cancelled = problem('cancelled', 'The operation was cancelled')

@@ -1,4 +1,4 @@
-import { DatabaseRefused } from '../../drivers/errors.ts'
+import { DatabaseRefused, EngineUnavailable, InstanceNotRunning } from '../../drivers/errors.ts'
 import type { TaskCommands } from '../../drivers/swarms.ts'
 import { attachedUser, type DatabaseUsersOnHost } from '../../lib/deploy-protocol.ts'
 import type { Logger } from '../../lib/log.ts'
@@ -16,6 +16,13 @@ type Wanted = DatabaseUsersOnHost['databases'][number]
 // Each runs a few commands in a machine.
 const databasesAtOnce = 4
 const answersWithinSec = 30
+
+/** A database that is to run may have ended: with its machine, or to be started anew. */
+function mayRunSoon(error: unknown): never {
+  throw error instanceof InstanceNotRunning
+    ? new EngineUnavailable('The database is not running', error)
+    : error
+}
 
 /** The users of attached instances, in the databases on one host. */
 export type HostedUsers = ReturnType<typeof makeDatabaseUsers>
@@ -63,7 +70,7 @@ export function makeDatabaseUsers({ commands, wanted, log }: Parts) {
     const run = async (command: string, of: { name?: string; password?: string } = {}): Promise<string> => {
       const env = { ATTACHED_USER: of.name ?? '', ATTACHED_PASSWORD: of.password ?? '' }
       const asked = { command, mark: `users-${id}`, timeoutSec: answersWithinSec, env }
-      const { exit_code, output } = await commands.run(machine_id, id, asked)
+      const { exit_code, output } = await commands.run(machine_id, id, asked).catch(mayRunSoon)
       if (exit_code === 0) return output
       // What an engine refuses, it may repeat.
       const said = of.password ? output.replaceAll(of.password, '…') : output

@@ -150,6 +150,19 @@ describe('every other verb', () => {
   })
 })
 
+test('an operation that is cancelled when its host was killed ends as cancelled', async () => {
+  const tenant = await makeTenant()
+  const { id } = await tenant.containers.make(shell('trap "" TERM; while :; do sleep 1; done'))
+  const seen = await engine.watch(tenant.id)
+  const { operation } = await tenant.containers.stop(id, { grace_sec: 300 })
+  await seen.next('kill')
+  await platform.kill('host')
+  await operation.cancel()
+  await platform.start('host')
+  expect(await operation.end()).toMatchObject({ state: 'cancelled', error: { code: 'cancelled' } })
+  await expectOne(tenant, id, 'running')
+})
+
 testDrawn(
   'a container that wrote too much stays stopped if its host is killed while it stops it',
   async () => {

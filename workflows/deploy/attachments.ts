@@ -14,16 +14,19 @@ const platform = proxyLocalActivities<AttachmentActivities>({
 /** A busy database may refuse for a while, and a host may be making its networks anew. */
 export const someTries = { retry: { initialInterval: '500 ms', maximumInterval: '5 s', maximumAttempts: 8 } }
 
+/** For a new attachment: a machine that was killed is back in a minute or two, and so is its database. */
+const patiently = { retry: { ...someTries.retry, maximumAttempts: 40 } }
+
 /** The user and the path are there when it returns. */
 async function make(id: string, progress: (step: string) => void): Promise<void> {
   const facts = await platform.attachmentFacts(id)
   if (!facts) return
   const { database_id, database_host, path_host, network_hosts } = facts
   progress('making its user in the database')
-  if (database_host) await on(database_host, someTries).applyDatabaseUsersOnHost(database_id)
+  if (database_host) await on(database_host, patiently).applyDatabaseUsersOnHost(database_id)
   progress('making its path to the database')
   const told = tellHosts(network_hosts.filter((host) => host !== path_host))
-  if (path_host) await on(path_host, someTries).applyPathOnHost(id)
+  if (path_host) await on(path_host, patiently).applyPathOnHost(id)
   await told
 }
 
