@@ -4,12 +4,12 @@ import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { insideOf, memoryOf, rows } from '../support/database-insides.ts'
-import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { endAfterKill, inTime, killedAt } from '../support/killed-at.ts'
 import { platform } from '../support/platform.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { killMachine } from '../support/victims.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // If a process is killed (-9) while a database is attached or detached, or is restored or deleted with an attachment, the
@@ -42,7 +42,7 @@ beforeAll(async () => {
 
 async function kill(role: Role): Promise<void> {
   // The platform starts the machine again by itself.
-  if (role === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
+  if (role === 'machine') await killMachine(server.workers[0]?.machine_id ?? '')
   else await platform.restartKilled(role)
 }
 

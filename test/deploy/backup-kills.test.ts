@@ -11,7 +11,6 @@ import { backupTargetsOf } from '../support/clients/backup-targets.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
-import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { inTime, killedAt } from '../support/killed-at.ts'
 import { momentsOf } from '../support/moments.ts'
@@ -20,6 +19,7 @@ import { hasS3Server, openS3Server, type S3Server } from '../support/s3-server.t
 import { sampled } from '../support/sampled.ts'
 import { tenantS3 } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { killMachine } from '../support/victims.ts'
 
 // If a process is killed (-9) in the middle of a backup, a restore, an upgrade or a deletion, the operation ends as requested,
 // what is said to have succeeded can be restored, and no scratch engine, part or volume is left.
@@ -61,7 +61,7 @@ async function killed(step: string, role: (typeof roles)[number], { operation }:
 
 async function kill(role: (typeof roles)[number]): Promise<void> {
   // The platform starts the machine again by itself.
-  if (role === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
+  if (role === 'machine') await killMachine(server.workers[0]?.machine_id ?? '')
   else await platform.restartKilled(role)
 }
 

@@ -5,13 +5,13 @@ import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { atEndOfFile } from '../support/end-of-file.ts'
-import { engine } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 import { inTime, killedAt } from '../support/killed-at.ts'
 import { platform } from '../support/platform.ts'
 import { askOutside } from '../support/public-clients.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { killMachine } from '../support/victims.ts'
 
 // If a process is killed (-9) in the middle of an operation on a database, the operation ends as requested, never do two
 // engines run on one volume, and the rows are there. The tests look at the worker's engine, not only at the records.
@@ -42,7 +42,7 @@ afterEach(async () => {
 
 async function kill(victim: Victim): Promise<void> {
   // The platform starts the machine again by itself.
-  if (victim === 'machine') await engine.kill(server.workers[0]?.machine_id ?? '')
+  if (victim === 'machine') await killMachine(server.workers[0]?.machine_id ?? '')
   else await platform.restartKilled(victim)
 }
 

@@ -20,6 +20,12 @@ export const victims: Victim[] = isLong ? [...roles, ...machines] : [...roles]
 export const isMachine = (victim: Victim): victim is (typeof machines)[number] =>
   machines.some((machine) => machine === victim)
 
+/** Kills (-9) a machine that is a container, as if the last kill were long ago: the platform pauses between restarts. */
+export async function killMachine(id: string): Promise<void> {
+  await Container.updateOne({ _id: id }, { $set: { repairs: null } }).setOptions(everyTenant)
+  await engine.kill(id)
+}
+
 /**
  * Kills (-9) a process of the platform, which is started again, or a machine as soon as it runs, which the platform itself
  * starts again. Resolves without a kill if `isOver` says so before there is such a machine.
@@ -34,10 +40,7 @@ export async function kill(
   await eventually(async () => {
     const { control_plane, workers } = await client.deployServers.get(server)
     const node = [control_plane, ...workers].find((one) => one?.name === victim)
-    const machine = node?.machine_id ?? ''
-    // As if the last kill were long ago: the platform waits before it starts one again that ends again and again.
-    await Container.updateOne({ _id: machine }, { $set: { repairs: null } }).setOptions(everyTenant)
-    const isKilled = await engine.kill(machine).then(
+    const isKilled = await killMachine(node?.machine_id ?? '').then(
       () => true,
       () => false, // it does not run, or is not made yet
     )
