@@ -160,7 +160,9 @@ test('an operation that is cancelled when its host was killed ends as cancelled'
   await operation.cancel()
   await platform.start('host')
   expect(await operation.end()).toMatchObject({ state: 'cancelled', error: { code: 'cancelled' } })
-  await expectOne(tenant, id, 'running')
+  const now = { status: 'running', desired_state: 'running', operation_id: null }
+  expect(await tenant.containers.get(id)).toMatchObject(now)
+  expect((await engine.only(id)).State.Running).toBe(true)
 })
 
 testDrawn(
