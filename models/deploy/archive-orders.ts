@@ -10,7 +10,7 @@ import { NotFound, Problem, QuotaExceeded } from '../../lib/problem.ts'
 import type { Observer } from '../compute/observer.ts'
 import { transaction } from '../database.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import { keepSegment, segmentAfter, SegmentGap } from './archive-segments.ts'
+import { keepSegment, logEnd, segmentAfter, SegmentGap } from './archive-segments.ts'
 import { Archive, type ArchiveDocument, archiveKeyOf, beginArchive, endArchive } from './archives.ts'
 import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
 import { needBackupQuota } from './backup-quota.ts'
@@ -194,11 +194,11 @@ export async function logAfter(
     const last = (await nextStart(archive, base.start)) ?? archive.last_segment
     return { ...log, segments: last === null ? [] : segmentsBetween(base.start, last) }
   }
-  const { ticked_at } = archive
-  if (!ticked_at) throw new NotFound('moment')
+  const { latest, ticked_at } = await logEnd(archive, base.start)
+  if (!latest || latest < at) throw new NotFound('moment')
   // Nothing was committed since.
-  const target = at < ticked_at ? at : ticked_at
-  if (target < new Date(base.moment)) return log
+  const target = ticked_at && at < ticked_at ? at : ticked_at
+  if (!target || target < new Date(base.moment)) return log
   const last = await segmentAfter(archive, target)
   if (last === null) throw new NotFound('moment')
   return { ...log, segments: segmentsBetween(base.start, last), target: target.toISOString() }

@@ -19,6 +19,8 @@ interface SegmentDocument {
   name: string
   /** All that was committed until then is in it and in those before. Null: not known. */
   ticked_at: Date | null
+  /** All that it has was committed later. Null: not known. */
+  after: Date | null
   blob: BlobName
   bytes: number
   created_at: Date
@@ -32,6 +34,7 @@ const schema = new Schema<SegmentDocument>(
     archive_id: { type: String, required: true },
     name: { type: String, required: true },
     ticked_at: { type: Date, default: null },
+    after: { type: Date, default: null },
     blob: { type: Schema.Types.Mixed, required: true },
     bytes: { type: Number, required: true },
   },
@@ -65,10 +68,18 @@ export async function keepSegment(
     await transaction(async () => {
       const there = await isThere(_id, tenant_id, name)
       if (there) return dropUnkept(blob)
+      const archive = await Archive.findOne({ _id, tenant_id }, { latest: 1 }).lean()
       await keepBlob(blob)
       const tick = ticked_at === undefined ? null : new Date(ticked_at)
-      const segment = { tenant_id, archive_id: _id, name, ticked_at: tick, blob, bytes: bytes.length }
-      await new ArchiveSegment(segment).save()
+      const times = { ticked_at: tick, after: archive?.latest ?? null }
+      await new ArchiveSegment({
+        tenant_id,
+        archive_id: _id,
+        name,
+        ...times,
+        blob,
+        bytes: bytes.length,
+      }).save()
       const told = { last_segment: name, told_at: new Date(), paused_reason: null }
       await Archive.updateOne(
         { _id, tenant_id, is_current: true },
@@ -121,16 +132,25 @@ export const segmentAfter = async (
       .lean()
   )?.name ?? null
 
-/** The last moment of which everything is there that was committed until then, without a segment and those after it. */
-export const tickBefore = async (
-  { _id: archive_id, tenant_id }: Pick<ArchiveDocument, '_id' | 'tenant_id'>,
-  name: string,
-): Promise<Date | null> =>
-  (
-    await ArchiveSegment.findOne({ archive_id, tenant_id, name: { $lt: name }, ticked_at: { $ne: null } })
-      .sort({ name: -1 })
-      .lean()
-  )?.ticked_at ?? null
+/** To where the log leads that follows on a base, whose first segment is `start`. */
+export interface LogEnd {
+  /** The last moment to which it leads. Null: to none yet. */
+  latest: Date | null
+  /** The last moment before a commit that is in it: nothing was committed from then until `latest`. */
+  ticked_at: Date | null
+  /** A segment is damaged: it leads to the moments before that. */
+  is_cut_off: boolean
+}
+
+export async function logEnd(archive: ArchiveDocument, start: string): Promise<LogEnd> {
+  const { _id: archive_id, tenant_id, latest, ticked_at, damaged_segments } = archive
+  const name = damaged_segments.toSorted().find((one) => one >= start)
+  if (name === undefined) return { latest, ticked_at, is_cut_off: false }
+  const damaged = await ArchiveSegment.findOne({ archive_id, tenant_id, name }).lean()
+  const ticked = { archive_id, tenant_id, name: { $lt: name }, ticked_at: { $ne: null } }
+  const last = await ArchiveSegment.findOne(ticked).sort({ name: -1 }).lean()
+  return { latest: damaged?.after ?? null, ticked_at: last?.ticked_at ?? null, is_cut_off: true }
+}
 
 /** Archives of all tenants that may have segments that no base needs. */
 export const untidyArchives = (limit: number): Promise<ArchiveDocument[]> =>

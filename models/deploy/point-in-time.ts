@@ -1,5 +1,5 @@
 import { InvalidInput } from '../../lib/problem.ts'
-import { tickBefore } from './archive-segments.ts'
+import { logEnd } from './archive-segments.ts'
 import { type ArchiveDocument, archivesOf, beginArchive, currentArchive, endArchive } from './archives.ts'
 import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
 import type { DatabaseDocument } from './databases.ts'
@@ -66,15 +66,14 @@ export interface Base extends BackupExecutionDocument {
 
 /** The usable bases of an archive, the oldest first. */
 export async function basesOf(archive: ArchiveDocument): Promise<Base[]> {
-  const { _id: archive_id, tenant_id, latest, damaged_segments } = archive
+  const { _id: archive_id, tenant_id } = archive
   const whole = { archive_id, tenant_id, status: { $in: ['succeeded' as const, 'verifying' as const] } }
   const bases: Base[] = []
   for (const execution of await BackupExecution.find(whole).lean()) {
     const base = execution.copy?.base
     if (!base) continue
-    const damaged = damaged_segments.toSorted().find((name) => name >= base.start)
-    const until = damaged === undefined ? latest : await tickBefore(archive, damaged)
-    bases.push({ ...execution, moment: new Date(base.moment), until, is_cut_off: damaged !== undefined })
+    const { latest: until, is_cut_off } = await logEnd(archive, base.start)
+    bases.push({ ...execution, moment: new Date(base.moment), until, is_cut_off })
   }
   return bases.toSorted((a, b) => a.moment.getTime() - b.moment.getTime())
 }
