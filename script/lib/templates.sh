@@ -1,5 +1,5 @@
 # The programs of service templates, for the tests that run these templates (test/support/template-images/): the programs
-# themselves, built from Go modules or taken from Debian's packages, npm and PyPI, so that no image registry is needed.
+# themselves, built from Go modules or taken from Debian's packages, npm, PyPI and Maven, so that no image registry is needed.
 # Gitea and the S3 gateway are in bootstrap. Expects tools.sh.
 
 nats_version=2.10.16
@@ -11,6 +11,7 @@ weaviate_version=1.29.0
 node_red_version=4.1.15
 actual_version=26.9.0
 marimo_version=0.25.2
+keycloak_version=26.5.6
 
 use_template_programs() {
   [[ ${1:-} == --tests ]] || return 0
@@ -24,9 +25,10 @@ use_template_programs() {
   use_npm_program node-red "$node_red_version" node-red
   use_npm_program actual "$actual_version" @actual-app/sync-server better-sqlite3
   use_pip_program marimo "$marimo_version"
+  use_keycloak
 }
 
-# Prometheus, Adminer with PHP, and what the image of Gitea has beside Gitea.
+# Prometheus, Adminer with PHP, and what the image of Gitea has beside Gitea. In the long form also Java.
 use_template_packages() {
   local php version
   if ! have apt-get || ((EUID != 0)); then say 'the tests of some service templates are skipped on this machine: they need root on Debian.'; return; fi
@@ -36,6 +38,9 @@ use_template_packages() {
   pinned template-packages "$version" || step 'Tests: programs of service templates, unpacked' "$apt_remedy" \
     unpack_packages template-packages "$version" prometheus adminer "$php-cli" "$php-common" "$php-mysql" "$php-pgsql" \
     "$php-sqlite3" bash curl gettext-base git gosu s6
+  [[ -n ${KEELSON_TEST_LONG:-} ]] || return 0
+  pinned template-java 1 || step 'Tests: Java for a service template, unpacked' "$apt_remedy" \
+    unpack_packages template-java 1 openjdk-17-jre-headless
 }
 
 # use_go_program TOOL VERSION PACKAGE@VERSION, or MODULE FOLDER where Go does not install by the name of the package.
@@ -88,4 +93,19 @@ install_pip_program() {
   rm -rf "$new"
   python3 -m pip install --quiet --root-user-action ignore --no-warn-conflicts --only-binary :all: --target "$new" "$1==$2"
   keep "$new" "$1" "$2"
+}
+
+use_keycloak() {
+  pinned keycloak "$keycloak_version" && return
+  if ! have mvn; then say 'the tests with Keycloak are skipped on this machine: put Maven on the PATH, then run script/bootstrap again.'; return; fi
+  step "Tests: Keycloak $keycloak_version from Maven" 'Check that the Maven repository can be reached, then run script/bootstrap again.' unpack_keycloak
+}
+unpack_keycloak() {
+  local new=$tools/.new-keycloak
+  rm -rf "$new"
+  mkdir -p "$new"
+  (cd "$new" && mvn -q -B dependency:copy -Dartifact="org.keycloak:keycloak-quarkus-dist:$keycloak_version:tar.gz" -DoutputDirectory=.)
+  tar -xzf "$new"/*.tar.gz -C "$new" --strip-components=1
+  rm "$new"/*.tar.gz
+  keep "$new" keycloak "$keycloak_version"
 }

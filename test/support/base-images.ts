@@ -182,7 +182,7 @@ export async function makeGo(): Promise<void> {
   ])
 }
 
-const authorities = '/etc/ssl/certs/ca-certificates.crt'
+export const authorities = '/etc/ssl/certs/ca-certificates.crt'
 
 /**
  * FrankenPHP is in no package of Debian's. This has the one command of its that generated Dockerfiles use, in the form

@@ -193,6 +193,37 @@ export const programProofs: Proof[] = [
       return finds
     },
   },
+  {
+    type: 'keycloak',
+    within_sec: 900,
+    async use({ visit, ask, url, generated }) {
+      const issuer = `${url}/realms/master`
+      expect(await ask('/realms/master/.well-known/openid-configuration')).toMatchObject({ issuer })
+      const token = async (password = '') =>
+        visit('/realms/master/protocol/openid-connect/token', {
+          method: 'POST',
+          headers: { 'content-type': 'application/x-www-form-urlencoded' },
+          body: new URLSearchParams({
+            grant_type: 'password',
+            client_id: 'admin-cli',
+            username: generated['SERVICE_USER_ADMIN'] ?? '',
+            password,
+          }).toString(),
+        })
+      expect((await token('wrong')).status).toBe(401)
+      const logIn = async () => {
+        const { access_token } = JSON.parse((await token(generated['SERVICE_PASSWORD_ADMIN'])).text) as Json
+        return bearer(access_token)
+      }
+      expect(
+        (await visit('/admin/realms', post({ realm: 'kept', enabled: true }, await logIn()))).status,
+      ).toBe(201)
+      return async () => {
+        const realms = await ask<{ realm: string }[]>('/admin/realms', { headers: await logIn() })
+        expect(realms.map(({ realm }) => realm)).toEqual(expect.arrayContaining(['master', 'kept']))
+      }
+    },
+  },
 ]
 
 const hash = (content: string): string => createHash('sha256').update(content).digest('hex')

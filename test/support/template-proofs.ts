@@ -19,6 +19,8 @@ export interface Used {
 /** What shows that the program of a template runs, and that its secrets are those that the platform generated. */
 export interface Proof {
   type: string
+  /** Its start may take longer than that of other services. */
+  within_sec?: number
   /** Fails unless the program answers as only it does. Returns what must hold after a restart. */
   use: (service: Used) => Promise<() => Promise<unknown>>
 }

@@ -34,9 +34,9 @@ const proofs = isLong ? [...smallProofs, ...programProofs] : sampled(smallProofs
 for (const proof of proofs)
   (canRun(proof.type) ? test : test.skip)(`the template ${proof.type} runs`, () => runTemplate(proof))
 
-async function runTemplate({ type, use }: Proof): Promise<void> {
+async function runTemplate({ type, use, ...options }: Proof): Promise<void> {
   await loadTemplateImages(tenant.owner, server, type)
-  const service = await services.make({ type })
+  const service = await services.make({ type, ...options })
   try {
     const isWell = { status: 'running', status_reason: null }
     expect(service).toMatchObject(isWell)

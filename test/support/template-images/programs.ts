@@ -1,4 +1,8 @@
-import { filesBelow, librariesOf, nodeOfThis, pythonOfThis } from '../base-images.ts'
+import { execFile } from 'node:child_process'
+import { dirname } from 'node:path'
+import { promisify } from 'node:util'
+import type { ArchiveEntry } from '../archives.ts'
+import { authorities, filesBelow, librariesOf, nodeOfThis, pythonOfThis } from '../base-images.ts'
 import { folderAt, goProgram, inTools, list, ownFolder, program, script, standIn } from './stand-in.ts'
 
 // Images of programs that take minutes to build: for the long form.
@@ -120,3 +124,47 @@ export const gitea = standIn(['gitea/image', `${packages}/usr/bin/s6-svscan`], a
     ],
   }
 })
+
+const java = 'template-java'
+const keycloakUser = 1000
+
+/** What Java trusts: an empty store, because this program calls nobody. It does not start without one. */
+async function trusts(): Promise<ArchiveEntry> {
+  const make = ['pkcs12', '-export', '-nokeys', '-in', authorities, '-passout', 'pass:changeit']
+  const { stdout } = await promisify(execFile)('openssl', make, { encoding: 'buffer' })
+  return { name: 'etc/ssl/certs/java/cacerts', mode: 0o644, content: stdout }
+}
+
+/** On Java 17 of Debian; the public image has 21. */
+export const keycloak = standIn(['keycloak/bin/kc.sh', `${java}/usr/lib/jvm`], async () => {
+  const jvm = 'usr/lib/jvm/java-17-openjdk-amd64'
+  const parts = (await filesBelow(inTools(`${java}/${jvm}/lib`))).filter((file) => file.endsWith('.so'))
+  return {
+    entries: [
+      ...(await program(`${packages}/bin/bash`, 'bin/bash', packages)),
+      ...(await librariesOf([inTools(`${java}/${jvm}/bin/java`), ...parts], inTools(java))),
+      ...(await folderAt(`${java}/usr/lib/jvm`, 'usr/lib/jvm')),
+      ...(await folderAt(`${java}/etc/java-17-openjdk`, 'etc/java-17-openjdk')),
+      await trusts(),
+      ...writable(await folderAt('keycloak', 'opt/keycloak'), keycloakUser),
+      {
+        name: 'etc/passwd',
+        content: `root:x:0:0::/root:/bin/sh\nkeycloak:x:${keycloakUser}:0::/opt/keycloak:/bin/sh\n`,
+      },
+    ],
+    changes: [
+      `${path} JAVA_HOME=/${jvm} LANG=C.UTF-8`,
+      'USER keycloak',
+      `ENTRYPOINT ${list('/opt/keycloak/bin/kc.sh')}`,
+    ],
+  }
+})
+
+/** These files and their folders, of this user: the program writes beside them. */
+function writable(files: ArchiveEntry[], uid: number): ArchiveEntry[] {
+  const folders = new Set(files.map(({ name }) => dirname(name)))
+  return [
+    ...[...folders].map((name) => ownFolder(name, uid)),
+    ...files.map((file) => ({ ...file, uid, gid: uid })),
+  ]
+}

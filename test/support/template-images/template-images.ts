@@ -30,6 +30,7 @@ const standIns: Record<string, StandIn> = {
   'neosmemo/memos': programs.memos,
   'nodered/node-red': programs.nodeRed,
   'prom/prometheus': prometheus,
+  'quay.io/keycloak/keycloak': programs.keycloak,
   'semitechnologies/weaviate': programs.weaviate,
   'versity/versitygw': programs.versitygw,
 }
