@@ -52,8 +52,9 @@ const pidsLimit = 1024
 // useless without devices, audit and set-user-id files.
 const droppedCapabilities = ['NET_RAW', 'MKNOD', 'AUDIT_WRITE', 'SETFCAP']
 
-// The engine's default set, which an engine inside gives to its own containers, and the rights to mount and to make
-// networks. Not among them: modules, raw I/O, the clock, reboot, tracing, the system log.
+// The engine's default set, which an engine inside gives to its own containers, the rights to mount and to make networks, and
+// SYS_PTRACE: without it root cannot enter the namespaces of a process of another user, so that health checks and tasks fail in
+// each container that does not run as root. Not among them: modules, raw I/O, the clock, reboot, the system log.
 const machineCapabilities = [
   'AUDIT_WRITE',
   'CHOWN',
@@ -71,6 +72,7 @@ const machineCapabilities = [
   'SETUID',
   'SYS_ADMIN',
   'SYS_CHROOT',
+  'SYS_PTRACE',
 ]
 /** More than a server with thousands of connections needs. An engine with a lower limit of its own gives that. */
 const openFiles = 65_536

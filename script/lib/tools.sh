@@ -111,6 +111,19 @@ need_packages() { # need_packages WHY PACKAGE...
   step "$why: apt packages $*" "$apt_remedy" apt_install "$@"
 }
 
+# Unpacks packages of Debian's beside the system, into a folder of the tools, with those that they need and the system lacks:
+# unpack_packages TOOL VERSION PACKAGE...
+unpack_packages() {
+  local new=$tools/.new-$1 tool=$1 version=$2 package
+  shift 2
+  rm -rf "$new"
+  mkdir -p "$new/packages/partial" "$new/tree"
+  apt_install --download-only --reinstall -o Dir::Cache::archives="$new/packages" "$@"
+  for package in "$new"/packages/*.deb; do dpkg -x "$package" "$new/tree"; done
+  keep "$new/tree" "$tool" "$version"
+  rm -rf "$new"
+}
+
 # Unpacks one wheel of requirements.txt, checked against its checksums: unpack_wheel PACKAGE FOLDER
 unpack_wheel() {
   local down

@@ -77,21 +77,23 @@ async function librariesBeside(folder: string, programs: string[], root: string)
 }
 
 /** The Python of this machine with its standard library, at their paths. */
-export async function makePython(): Promise<void> {
+export async function pythonOfThis(): Promise<ArchiveEntry[]> {
   const asked =
     'import os, sys, sysconfig; print(os.path.realpath(sys.executable), sysconfig.get_path("stdlib"))'
   const { stdout } = await run('python3', ['-c', asked])
   const [python = '', library = ''] = stdout.trim().split(' ')
   const isLeftOut = /\/(test|tests|site-packages|dist-packages|__pycache__|idlelib|config-[^/]*)\//
   const files = (await filesBelow(library)).filter((file) => !isLeftOut.test(file))
-  const entries = [
+  return [
     ...(await copiesOf([python])),
     ...(await librariesOf([python, ...files.filter((file) => file.endsWith('.so'))])),
     ...(await copiesOf(files)),
-    { name: 'usr/local/bin/python', type: 'symlink' as const, linkname: python },
+    { name: 'usr/local/bin/python', type: 'symlink', linkname: python },
   ]
-  await image('keelson/test-python', '3', entries, ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
 }
+
+export const makePython = async (): Promise<void> =>
+  image('keelson/test-python', '3', await pythonOfThis(), ['ENV PATH=/usr/local/bin:/usr/bin:/bin'])
 
 /** The Node that runs this, with its libraries. */
 export const nodeOfThis = async (): Promise<ArchiveEntry[]> => [
@@ -180,7 +182,7 @@ export async function makeGo(): Promise<void> {
   ])
 }
 
-const authorities = '/etc/ssl/certs/ca-certificates.crt'
+export const authorities = '/etc/ssl/certs/ca-certificates.crt'
 
 /**
  * FrankenPHP is in no package of Debian's. This has the one command of its that generated Dockerfiles use, in the form

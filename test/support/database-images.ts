@@ -29,18 +29,18 @@ export const writtenTypes: Written[] = [
   ...(hasClickHouse ? (['clickhouse'] as const) : []),
 ]
 
-const allBelow = async (folder: string, tree = root): Promise<string[]> =>
+export const allBelow = async (folder: string, tree = root): Promise<string[]> =>
   (await readdir(join(tree, folder), { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name).slice(tree.length + 1))
 
-const fileAt = async (path: string, mode = 0o755, tree = root): Promise<ArchiveEntry> => ({
+export const fileAt = async (path: string, mode = 0o755, tree = root): Promise<ArchiveEntry> => ({
   name: path,
   mode,
   content: await readFile(join(tree, path)),
 })
 
-const folder = (name: string, uid = 0): ArchiveEntry => ({
+export const folder = (name: string, uid = 0): ArchiveEntry => ({
   name,
   type: 'directory',
   mode: 0o700,
@@ -49,19 +49,19 @@ const folder = (name: string, uid = 0): ArchiveEntry => ({
 })
 
 /** These programs at their paths, with their libraries. */
-async function programs(paths: string[], tree = root): Promise<ArchiveEntry[]> {
+export async function programs(paths: string[], tree = root): Promise<ArchiveEntry[]> {
   const from = paths.map((path) => join(tree, path))
   const libraries = await librariesOf(from, tree)
   return [...(await Promise.all(paths.map((path) => fileAt(path, 0o755, tree)))), ...libraries]
 }
 
-const entrypoint = (script: string): ArchiveEntry => ({
+export const entrypoint = (script: string): ArchiveEntry => ({
   name: 'usr/local/bin/docker-entrypoint.sh',
   mode: 0o755,
   content: `#!/bin/sh\nset -e\n${script}`,
 })
 
-const starts = (path: string): string[] => [
+export const starts = (path: string): string[] => [
   `ENV PATH=/usr/local/bin:${path}:/usr/sbin:/usr/bin:/bin`,
   'ENTRYPOINT ["docker-entrypoint.sh"]',
 ]
@@ -97,7 +97,7 @@ async function postgresql(): Promise<void> {
 async function makePostgresql(tree: string, tags: string[]): Promise<void> {
   const at = `${programsOfPostgresql}/${await majorIn(tree)}`
   const bin = `${at}/bin`
-  const names = ['postgres', 'initdb', 'psql', 'pg_dump', 'pg_dumpall', 'pg_basebackup']
+  const names = ['postgres', 'initdb', 'pg_isready', 'psql', 'pg_dump', 'pg_dumpall', 'pg_basebackup']
   const modules = (await allBelow(`${at}/lib`, tree)).filter((path) =>
     /\/(plpgsql|dict_snowball)\.so$/.test(path),
   )

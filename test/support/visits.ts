@@ -2,31 +2,43 @@ import { request } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { atEndOfFile } from './end-of-file.ts'
 
+interface Visited {
+  status: number
+  text: string
+  location: string | null
+  cookies: string[]
+}
+export interface VisitOptions {
+  method?: string
+  headers?: Record<string, string>
+  body?: string
+}
+
 /** One request to an application's URL, whose host name need not resolve here. */
 export const visit = (
   url: string,
   path = '/',
-): Promise<{ status: number; text: string; location: string | null }> =>
+  { method = 'GET', headers: more = {}, body }: VisitOptions = {},
+): Promise<Visited> =>
   new Promise((resolve, reject) => {
     const { host, port } = new URL(url)
-    const asked = request(
-      { host: '127.0.0.1', port, path, headers: { host, connection: 'close' }, timeout: 10_000 },
-      (response) => {
-        let text = ''
-        response.setEncoding('utf8')
-        response.on('data', (part: string) => {
-          text += part
-        })
-        response.on('end', () => {
-          const { statusCode = 0, headers } = response
-          resolve({ status: statusCode, text: text.trim(), location: headers.location ?? null })
-        })
-        response.on('error', reject)
-      },
-    )
+    const headers = { host, connection: 'close', ...more }
+    const asked = request({ host: '127.0.0.1', port, path, method, headers, timeout: 10_000 }, (response) => {
+      let text = ''
+      response.setEncoding('utf8')
+      response.on('data', (part: string) => {
+        text += part
+      })
+      response.on('end', () => {
+        const { statusCode = 0, headers: given } = response
+        const cookies = given['set-cookie'] ?? []
+        resolve({ status: statusCode, text: text.trim(), location: given.location ?? null, cookies })
+      })
+      response.on('error', reject)
+    })
     asked.on('timeout', () => asked.destroy(new Error('no answer')))
     asked.on('error', reject)
-    asked.end()
+    asked.end(body)
   })
 
 const sec = (ms: number): string => (ms / 1000).toFixed(1)

@@ -9,6 +9,7 @@ import { docker } from '../../support/containers.ts'
 import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
 import { innerEngine } from '../../support/machines-inside.ts'
+import { leftOfServices } from '../../support/services-left.ts'
 import { makeTenant, type TestTenant } from '../../support/tenants.ts'
 import { visit } from '../../support/visits.ts'
 
@@ -25,21 +26,7 @@ beforeAll(async () => {
 })
 
 const inner = () => innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')
-const manager = () => innerEngine(tenant.owner, server.control_plane?.machine_id ?? '')
-
-/** What of services is on the machines: containers and volumes of the worker, networks and files of the Swarm. */
-async function left(): Promise<{ containers: number; volumes: number; networks: number; files: number }> {
-  const [worker, swarm] = [await inner(), await manager()]
-  const filters = { label: ['keelson.composed'] }
-  const containers = await worker.listContainers({ all: false, filters })
-  const { Volumes } = await worker.listVolumes({ filters })
-  return {
-    containers: containers.length,
-    volumes: Volumes.length,
-    networks: (await swarm.listNetworks({ filters })).length,
-    files: (await swarm.listConfigs({ filters })).length,
-  }
-}
+const left = () => leftOfServices(tenant.owner, server)
 
 const urlOf = (service: ServiceBody, container = 'app'): string =>
   service.containers.find(({ name }) => name === container)?.ports[0]?.url ?? ''

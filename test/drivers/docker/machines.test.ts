@@ -141,6 +141,7 @@ describe('a machine', () => {
     NET_ADMIN: 12,
     NET_RAW: 13,
     SYS_CHROOT: 18,
+    SYS_PTRACE: 19,
     SYS_ADMIN: 21,
     MKNOD: 27,
     AUDIT_WRITE: 29,
@@ -175,6 +176,18 @@ describe('a machine', () => {
     } finally {
       await lesser.remove({ force: true, v: true })
       await rm(own, { recursive: true })
+    }
+  })
+
+  test('runs commands in a container that does not run as root', async () => {
+    const User = '65534'
+    const one = await inner.createContainer({ Image: 'busybox', User, Cmd: ['sleep', '600'] })
+    try {
+      await one.start()
+      const command = await one.exec({ Cmd: ['id', '-u'], AttachStdout: true, AttachStderr: true, Tty: true })
+      expect((await text(await command.start({ Tty: true }))).trim()).toBe(User)
+    } finally {
+      await one.remove({ force: true })
     }
   })
 
