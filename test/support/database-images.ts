@@ -29,18 +29,18 @@ export const writtenTypes: Written[] = [
   ...(hasClickHouse ? (['clickhouse'] as const) : []),
 ]
 
-export const allBelow = async (folder: string, tree = root): Promise<string[]> =>
+const allBelow = async (folder: string, tree = root): Promise<string[]> =>
   (await readdir(join(tree, folder), { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name).slice(tree.length + 1))
 
-export const fileAt = async (path: string, mode = 0o755, tree = root): Promise<ArchiveEntry> => ({
+const fileAt = async (path: string, mode = 0o755, tree = root): Promise<ArchiveEntry> => ({
   name: path,
   mode,
   content: await readFile(join(tree, path)),
 })
 
-export const folder = (name: string, uid = 0): ArchiveEntry => ({
+const folder = (name: string, uid = 0): ArchiveEntry => ({
   name,
   type: 'directory',
   mode: 0o700,
@@ -49,19 +49,19 @@ export const folder = (name: string, uid = 0): ArchiveEntry => ({
 })
 
 /** These programs at their paths, with their libraries. */
-export async function programs(paths: string[], tree = root): Promise<ArchiveEntry[]> {
+async function programs(paths: string[], tree = root): Promise<ArchiveEntry[]> {
   const from = paths.map((path) => join(tree, path))
   const libraries = await librariesOf(from, tree)
   return [...(await Promise.all(paths.map((path) => fileAt(path, 0o755, tree)))), ...libraries]
 }
 
-export const entrypoint = (script: string): ArchiveEntry => ({
+const entrypoint = (script: string): ArchiveEntry => ({
   name: 'usr/local/bin/docker-entrypoint.sh',
   mode: 0o755,
   content: `#!/bin/sh\nset -e\n${script}`,
 })
 
-export const starts = (path: string): string[] => [
+const starts = (path: string): string[] => [
   `ENV PATH=/usr/local/bin:${path}:/usr/sbin:/usr/bin:/bin`,
   'ENTRYPOINT ["docker-entrypoint.sh"]',
 ]
