@@ -51,7 +51,10 @@ const isWhole = ({ testResults, testExecError }: FileResult): boolean =>
   testResults.some(({ status }) => status === 'passed') &&
   testResults.every(({ status }) => status !== 'failed')
 
-/** Writes the counts of a run. A file that fails outside its tests counts as one more failure. */
+/** jest ends when nothing is open any more: never, if a test has left a loop or a server. */
+const endsWithinMs = 120_000
+
+/** Writes the counts of a run. A file that fails outside its tests counts as one more failure, and so does a run that does not end. */
 export default class Counts {
   onRunComplete(_: unknown, results: Results): void {
     const path = process.env['KEELSON_TEST_COUNTS']
@@ -70,5 +73,13 @@ export default class Counts {
       ),
     }
     writeFileSync(path, JSON.stringify(counted))
+    const late = setTimeout(() => {
+      const left = `jest did not end by itself: ${process.getActiveResourcesInfo().join(', ')} left open`
+      const { failed, failures } = counted
+      writeFileSync(path, JSON.stringify({ ...counted, failed: failed + 1, failures: [...failures, left] }))
+      console.error(left)
+      process.exit(1)
+    }, endsWithinMs)
+    late.unref()
   }
 }
