@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { expect } from '@jest/globals'
 import { eventually } from './eventually.ts'
 import type { visit, VisitOptions } from './visits.ts'
@@ -49,11 +50,13 @@ export const smallProofs: Proof[] = [
       const seen = await ask<Json>('/varz')
       expect(seen).toMatchObject({ version: '2.10.16', auth_required: true })
       const { SERVICE_USER_NATS: user = '', SERVICE_PASSWORD_NATS: password = '' } = generated
+      const sum = createHash('sha256').update(`${user} ${password}`).digest('hex')
+      expect(await run('nats', `${ownLogin} printf '%s %s' "$user" "$password" | sha256sum`)).toContain(sum)
       const stream = '{"name":"orders","subjects":["orders"],"storage":"file"}'
       const creates = `PUB $JS.API.STREAM.CREATE.orders answer ${stream.length}\\r\\n${stream}\\r\\n`
-      expect(await run('nats', saidTo(user, 'wrong', creates))).toContain("-ERR 'Authorization Violation'")
-      expect(await run('nats', saidTo(user, password, creates))).toContain('stream_create_response')
-      const sent = await run('nats', saidTo(user, password, 'PUB orders answer 5\\r\\nhello\\r\\n'))
+      expect(await run('nats', saidTo('wrong', creates))).toContain("-ERR 'Authorization Violation'")
+      expect(await run('nats', saidTo('$password', creates))).toContain('stream_create_response')
+      const sent = await run('nats', saidTo('$password', 'PUB orders answer 5\\r\\nhello\\r\\n'))
       expect(sent).toMatch(/"stream":"orders", ?"seq":1/)
       return async () => {
         const { account_details } = await ask<Streams>('/jsz?streams=true')
@@ -87,13 +90,17 @@ interface Streams {
   account_details?: { stream_detail: Json[] }[]
 }
 
+const argument = (flag: string) => `$(tr '\\0' '\\n' </proc/1/cmdline | sed -n '/^--${flag}$/{n;p;}')`
+/** Has the user and the password with which NATS was started in variables: a command with secrets would be in histories. */
+const ownLogin = `user=${argument('user')}; password=${argument('pass')};`
+
 /** A command that logs in at NATS, publishes, and prints what NATS says until it has answered or refused. */
-const saidTo = (user: string, pass: string, publishes: string): string => {
-  const connects = `CONNECT {"user":"${user}","pass":"${pass}","verbose":false}\\r\\nSUB answer 1\\r\\n`
+const saidTo = (password: string, publishes: string): string => {
+  const connects = 'CONNECT {"user":"%s","pass":"%s","verbose":false}\\r\\nSUB answer 1\\r\\n'
   return [
-    'rm -f /tmp/in /tmp/out; mkfifo /tmp/in; : >/tmp/out',
+    `${ownLogin} rm -f /tmp/in /tmp/out; mkfifo /tmp/in; : >/tmp/out`,
     'nc 127.0.0.1 4222 </tmp/in >/tmp/out &',
-    `exec 3>/tmp/in; printf '${connects}${publishes}' >&3`,
+    `exec 3>/tmp/in; printf '${connects}${publishes}' "$user" "${password}" >&3`,
     "until grep -q '^MSG\\|^-ERR' /tmp/out; do sleep 0.1; done; exec 3>&-; wait; cat /tmp/out",
   ].join('\n')
 }
