@@ -28,7 +28,10 @@ async function serve(client: Socket): Promise<void> {
     pipeline(client, server, () => {})
     pipeline(server, client, () => {})
   })
-  server.once('error', () => client.end(Buffer.from([5, 5, 0, 1, 0, 0, 0, 0, 0, 0])))
+  server.once('error', () => {
+    answer(5)
+    client.end()
+  })
 }
 
 /** Makes a program, in a folder, that starts the browser at `chromium` in a network namespace of its own. */
