@@ -104,6 +104,29 @@ describe('a machine', () => {
     expect(await runInner('exit 0')).toBe(0)
   })
 
+  test('gives a container the port of one that was starting when the machine was killed', async () => {
+    const port = 20_500
+    const binding = { '80/tcp': [{ HostPort: String(port) }] }
+    const made = await inner.createContainer({
+      Image: 'busybox:latest',
+      Cmd: ['sleep', '600'],
+      ExposedPorts: { '80/tcp': {} },
+      HostConfig: { PortBindings: binding },
+    })
+    await inMachine('pkill -STOP -x containerd') // so that it is starting until the kill
+    const starting = made.start().catch(() => undefined)
+    const isMapped = `iptables -t nat -S DOCKER | grep -c -e '--dport ${port} '`
+    await eventually(async () => (await inMachine(isMapped)) === '1')
+    const machineItself = docker.getContainer(`keelson-${id}`)
+    await machineItself.kill()
+    await starting
+    await machineItself.start()
+    await makeSwarmMembership(dial).awaitEngine(id, 60_000)
+    await made.start()
+    expect((await made.inspect()).State.Running).toBe(true)
+    await made.remove({ force: true })
+  })
+
   test('keeps its containers within its own memory, and its engine alive', async () => {
     expect(await runInner('tail /dev/zero')).toBe(137)
     expect(await runInner('exit 0')).toBe(0)
