@@ -21,7 +21,7 @@ import {
 } from '../../models/deploy/published-databases.ts'
 import { endWithinSec, placeOfVolumes, type PlaceOfVolumes, type WantedVolumes } from './volumes.ts'
 
-export type { BeginsWith } from '../../models/deploy/databases.ts'
+export type { BeginsWith, ReturnsTo } from '../../models/deploy/databases.ts'
 
 /** What a workflow knows of a database. */
 export interface DatabaseFacts {

@@ -2,7 +2,12 @@ import { ApplicationFailure } from '@temporalio/activity'
 import { newId } from '../../lib/ids.ts'
 import { transaction } from '../../models/database.ts'
 import { BackupExecution, findBackupExecution } from '../../models/deploy/backup-executions.ts'
-import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
+import {
+  Database,
+  type DatabaseDocument,
+  findDatabase,
+  type ReturnsTo,
+} from '../../models/deploy/databases.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { placeTogether } from '../../models/deploy/places.ts'
 import { beginAnew } from '../../models/deploy/point-in-time.ts'
@@ -11,7 +16,7 @@ import { lockParent } from '../../models/parents.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
 
-/** The activities with which a backup comes into a volume of a database. */
+/** The activities with which another volume takes the place of a database's data. */
 export const makeRefillActivities = () => ({
   /**
    * Names the volume that is filled, and takes room for the engine that fills it. `isNew`: the database has no data yet.
@@ -54,6 +59,20 @@ export const makeRefillActivities = () => ({
     )
   },
 
+  /** Names a former volume, to which the database goes back with its version and this image. Throws `not_found`. */
+  async beginReturn(id: string, { volume_id: storage_id, image }: ReturnsTo): Promise<void> {
+    const { tenant_id, refill, former_volumes, ...database } = await theDatabase(id)
+    if (refill?.storage_id === storage_id) return
+    const returns = former_volumes.find((one) => one.storage_id === storage_id)
+    const before = { version: database.version, image: database.image }
+    const its = { storage_id, version: returns?.version, image, returns }
+    const next = { ...its, execution_id: null, before, memory_mib: 0 }
+    const there = { _id: id, tenant_id, 'former_volumes.storage_id': storage_id }
+    const { matchedCount } = await Database.updateOne(there, { $set: { refill: next } })
+    if (matchedCount === 0)
+      throw ApplicationFailure.nonRetryable('The former volume no longer exists', 'not_found')
+  },
+
   /** Has it run with what it ran with before, but without a port. Idempotent within an operation. */
   async settleIsolated(id: string, { applied }: Pick<DatabaseDocument, 'applied'>): Promise<void> {
     if (!applied) return
@@ -72,7 +91,7 @@ export const makeRefillActivities = () => ({
     await Database.updateOne({ _id: id }, { $set: { refill: null } }).setOptions(everyTenant)
   },
 
-  /** Has the database mount the volume that was filled. The former one is kept. Idempotent. */
+  /** Has the database mount the volume that is to have its data. The present one is kept. Idempotent. */
   switchVolumes: (id: string): Promise<void> =>
     transaction(async () => {
       const database = await theDatabase(id)
@@ -86,6 +105,8 @@ export const makeRefillActivities = () => ({
         kept_at: new Date(),
       }
       const now = { version: refill.version, image: refill.image, 'refill.former_id': storage._id }
+      const others = { former_volumes: { storage_id: refill.storage_id } }
+      await Database.updateOne({ _id: id, tenant_id }, { $pull: others })
       await Database.updateOne({ _id: id, tenant_id }, { $set: now, $push: { former_volumes: former } })
       await beginAnew(database)
     }, id),
@@ -104,6 +125,8 @@ export const makeRefillActivities = () => ({
         { _id: id, tenant_id },
         { $set: refill.before, $pull: { former_volumes: { storage_id } } },
       )
+      const { returns } = refill
+      if (returns) await Database.updateOne({ _id: id, tenant_id }, { $push: { former_volumes: returns } })
       await beginAnew(database)
     }, id),
 })

@@ -310,16 +310,20 @@ export function makeDatabases({ databaseImages = {} }: OperationsContext) {
       method: 'POST',
       path: `${path}/{db}/restore`,
       permission: 'deploy_servers:manage',
-      summary: 'Restore a database from a backup, or to a point in time; the former volume is kept',
+      summary:
+        'Restore a database from a backup, to a point in time, or from a former volume; its present volume is kept',
       params: byDatabase,
       body: z.union([
         z.strictObject({ execution_id: Id.describe('The backup') }),
         z.strictObject({ at: Moment.describe('A time to which its `point_in_time` allows recovery') }),
+        z.strictObject({
+          volume_id: Id.describe('One of `former_volumes`; the database gets its data and its version'),
+        }),
       ]),
       responses: { 202: DatabaseView },
       handle: async ({ caller, params: { id, db }, body }) => {
         await databaseOf(caller, id, db)
-        return viewOfAccepted(await acceptRestore(byOf(caller), db, body))
+        return viewOfAccepted(await acceptRestore(byOf(caller), db, body, databaseImages))
       },
     }),
 

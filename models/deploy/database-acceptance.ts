@@ -203,16 +203,24 @@ export const acceptDatabaseStart = (
   }, id)
 
 /**
- * Has a backup, or what there was at a moment, take the place of a database's data. Throws as `begin`, NotFound, InvalidInput for a backup that it does not
- * take, and StateConflict for one that is damaged or not whole.
+ * Has a backup, what there was at a moment, or a former volume take the place of a database's data. Throws as `begin`, NotFound,
+ * InvalidInput for what it does not take, and StateConflict for a backup that is damaged or not whole.
  */
 export const acceptRestore = (
   by: By,
   id: string,
-  asked: { execution_id: string } | { at: Date },
+  asked: { execution_id: string } | { at: Date } | { volume_id: string },
+  images: DatabaseImages,
 ): Promise<Accepted<DatabaseDocument>> =>
   transaction(async () => {
     const { type, version, ...database } = await mine(databaseResource, by, id)
+    if ('volume_id' in asked) {
+      const { volume_id } = asked
+      const former = database.former_volumes.find(({ storage_id }) => storage_id === volume_id)
+      if (!former) throw refused('/volume_id', 'is not one of `former_volumes`')
+      const image = imageOf(type, former.version, images)
+      return begin(by, databaseResource, id, 'restore', { input: { volume_id, image } })
+    }
     const copy =
       'at' in asked
         ? await baseFor(database, asked.at)
@@ -246,16 +254,19 @@ export const acceptUpgrade = (
     })
   }, id)
 
-/** Has the next start destroy a former volume. Throws NotFound. */
+/** Has the next start destroy a former volume. Throws NotFound, and StateConflict while the database goes back to it. */
 export async function forgetFormerVolume(
-  { _id, tenant_id }: DatabaseDocument,
+  { _id, tenant_id, status }: DatabaseDocument,
   storage_id: string,
 ): Promise<void> {
+  const former = { _id, tenant_id, 'former_volumes.storage_id': storage_id }
   const { modifiedCount } = await Database.updateOne(
-    { _id, tenant_id, 'former_volumes.storage_id': storage_id },
+    { ...former, 'refill.storage_id': { $ne: storage_id } },
     { $pull: { former_volumes: { storage_id } } },
   )
-  if (!modifiedCount) throw new NotFound('former volume')
+  if (modifiedCount) return
+  if (await Database.exists(former)) throw new StateConflict('delete the former volume', status)
+  throw new NotFound('former volume')
 }
 
 accepts(databaseResource, {

@@ -44,17 +44,19 @@ export interface DatabaseSettings {
   configuration: Configuration
 }
 
-/** A copy that is restored into a new volume, and what the database will be with it. */
+/** The volume that is to take the place of a database's data, and what the database will be with it. */
 export interface Refill {
-  execution_id: string
-  /** The storage whose volume is filled. */
+  /** The copy that is restored into it. Null: it is a former volume. */
+  execution_id: string | null
   storage_id: string
   version: string
   image: string
-  /** What the database goes back to if it does not run with the copy. */
+  /** What the database goes back to if it does not run with that volume. */
   before: { version: string; image: string }
-  /** The storage that had the data until the copy took its place. Absent: the copy has not. */
+  /** The storage that had the data until the volume took its place. Absent: it has not. */
   former_id?: string
+  /** What it is as a former volume. Absent: it is a new one. */
+  returns?: FormerVolume
   /** The moment to which it is brought. Absent: that of the copy. */
   at?: Date | null
   /** What the engine that fills the volume takes on the worker beside the database. */
@@ -65,6 +67,12 @@ export interface Refill {
 export interface BeginsWith {
   execution_id: string
   at?: string
+}
+
+/** The former volume to which a database goes back, and the image of its version. */
+export interface ReturnsTo {
+  volume_id: string
+  image: string
 }
 
 /** A volume with the data that a database had before a restore or an upgrade. It is kept until it is deleted. */

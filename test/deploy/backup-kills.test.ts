@@ -184,6 +184,25 @@ describeEngines('a database', () => {
       }),
   )
 
+  test.each(sampled(pointsOf('finding', 'ending', 'starting', 'waiting'), 1))(
+    'goes back to its former volume if $role is killed at the step "$step"',
+    ({ step, role }) =>
+      inTime(async () => {
+        const id = await filled()
+        const empty = await backUp((await databases.make()).id)
+        await (await databases.restore(id, empty)).operation.success()
+        expect(await inside.count(id, 'redis')).toBe(0)
+        const [former] = (await databases.get(id)).former_volumes
+        const ran = await killed(step, role, await databases.goBack(id, former?.id ?? ''))
+        await hasRows(id)
+        expect(await inside.containers(id)).toHaveLength(1)
+        expect(await inside.volumes(id)).toHaveLength(2)
+        expect((await databases.get(id)).former_volumes).toHaveLength(1)
+        await remove(id)
+        return ran
+      }),
+  )
+
   test.each(sampled(pointsOf('ending the conn', 'backing', 'restoring', 'ending the data', 'starting'), 1))(
     'is upgraded with its rows if $role is killed at the step "$step"',
     ({ step, role }) =>

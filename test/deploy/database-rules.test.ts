@@ -121,7 +121,7 @@ test.each<[string, string, (database: DatabaseDocument) => Promise<unknown>]>([
     async (one) => {
       const newer = await records.database({ version: '8.2.1' })
       const { _id: execution_id } = await records.execution(newer)
-      return acceptRestore(by(), one._id, { execution_id })
+      return acceptRestore(by(), one._id, { execution_id }, {})
     },
   ],
 ])('a database refuses %s', async (_, words, ask) => {
@@ -154,4 +154,30 @@ test('a restore that fails brings back the volume that it replaced, also if that
   await takeVolumesBack(_id)
   expect((await dataStorageOf(database))._id).toBe(before)
   expect((await Database.findOne({ _id, tenant_id }).lean())?.former_volumes).toEqual([older])
+})
+
+test('a former volume that does not serve is a former volume again, and is not deleted meanwhile', async () => {
+  const older = { storage_id: newId(), version: '7.4.5', kept_at: new Date() }
+  const database = await records.database({ former_volumes: [older], version: '8.2.1' })
+  const { _id, tenant_id } = database
+  const { _id: present } = await dataStorageOf(database)
+  const now = () => Database.findOne({ _id, tenant_id }).lean()
+  const { beginReturn, switchVolumes, takeVolumesBack, endRefill } = makeRefillActivities()
+  await beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
+  await expect(forgetFormerVolume(database, older.storage_id)).rejects.toMatchObject({ status: 409 })
+  for (const time of ['first', 'repeated']) {
+    await switchVolumes(_id)
+    expect([time, (await dataStorageOf(database))._id]).toEqual([time, older.storage_id])
+    const former_volumes = [{ storage_id: present, version: '8.2.1' }]
+    expect(await now()).toMatchObject({ version: '7.4.5', image: 'redis:7.4.5', former_volumes })
+  }
+  for (const time of ['first', 'repeated']) {
+    await takeVolumesBack(_id)
+    expect([time, (await dataStorageOf(database))._id]).toEqual([time, present])
+    expect(await now()).toMatchObject({ version: '8.2.1', former_volumes: [older] })
+  }
+  await endRefill(_id)
+  await forgetFormerVolume(database, older.storage_id)
+  const gone = beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
+  await expect(gone).rejects.toMatchObject({ type: 'not_found' })
 })

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { text } from 'node:stream/consumers'
 import { isDeepStrictEqual } from 'node:util'
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
 import { loadAppImages } from '../support/app-images.ts'
 import { archiveOf } from '../support/archives.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
@@ -41,6 +41,12 @@ let wide: Place
 beforeAll(async () => {
   place = await makePlace(1)
   if (isLong) wide = await makePlace(2)
+})
+
+// What a failed test left would count as the next one's.
+afterEach(async () => {
+  for (const { apps } of isLong ? [place, wide] : [place])
+    for (const { id } of await apps.list()) await (await apps.delete(id)).operation.success()
 })
 
 const placeOf = (victim: Victim): Place => (isMachine(victim) ? wide : place)

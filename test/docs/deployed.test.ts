@@ -88,7 +88,7 @@ describeEngines('docs/databases.md', () => {
   beforeAll(async () => {
     await makeDatabaseImages('postgresql')
     blocks = blocksOf(await pageOf('databases'))
-    expect(blocks).toHaveLength(11)
+    expect(blocks).toHaveLength(12)
     databases = databasesOf(tenant.owner, server.id)
   })
 
@@ -134,12 +134,18 @@ describeEngines('docs/databases.md', () => {
     })
   })
 
-  testDrawn('a backup, its schedule, a restore and a copy', async () => {
+  testDrawn('a backup, its schedule, a restore that is undone, and a copy', async () => {
     const said = await shell.paste(blocks[6] ?? '')
     expect(refusalsIn(said)).toEqual([])
     expect(statesIn(said)).toEqual(['succeeded', 'succeeded'])
-    expect((await at('DB')).former_volumes).toHaveLength(1)
+    const { former_volumes } = await at('DB')
+    expect(former_volumes).toHaveLength(1)
     expect(await named('ledger-copy')).toMatchObject([{ status: 'running' }])
+    const undone = await shell.paste(blocks[7] ?? '')
+    expect(statesIn(undone)).toEqual(['succeeded'])
+    const [now, ...others] = (await at('DB')).former_volumes
+    expect(others).toEqual([])
+    expect(now?.id).not.toBe(former_volumes[0]?.id)
   })
 
   const testS3 = hasS3Server ? testDrawn : test.skip
@@ -147,7 +153,7 @@ describeEngines('docs/databases.md', () => {
     const s3 = await openS3Server(docsServers.s3)
     servers.push(s3)
     await s3.makeBucket('acme-backups')
-    const mine = (blocks[7] ?? '')
+    const mine = (blocks[8] ?? '')
       .replace('https://s3.eu-central-1.amazonaws.com', s3.endpoint)
       .replace('REGION=eu-central-1', 'REGION=us-east-1')
       .replace('PATH_STYLE=false', 'PATH_STYLE=true')
@@ -161,7 +167,7 @@ describeEngines('docs/databases.md', () => {
   })
 
   testDrawn('a database that is recovered to a moment', async () => {
-    const said = await shell.paste(blocks[8] ?? '')
+    const said = await shell.paste(blocks[9] ?? '')
     expect(refusalsIn(said)).toEqual([])
     expect(statesIn(said)).toEqual(['succeeded', 'succeeded'])
     expect(await named('orders-then')).toMatchObject([{ status: 'running' }])
@@ -169,14 +175,14 @@ describeEngines('docs/databases.md', () => {
   })
 
   testDrawn('a major upgrade', async () => {
-    const said = await shell.paste(blocks[9] ?? '')
+    const said = await shell.paste(blocks[10] ?? '')
     expect(said).toContain('"major_upgrades":["17.6"')
     expect(statesIn(said)).toEqual(['succeeded'])
     expect(await at('OLD')).toMatchObject({ status: 'running', version: '17.6' })
   })
 
   testDrawn('a deletion that leaves the volumes to the next database, and one that does not', async () => {
-    const said = await shell.paste(blocks[10] ?? '')
+    const said = await shell.paste(blocks[11] ?? '')
     expect(refusalsIn(said)).toEqual([])
     expect(statesIn(said)).toEqual(['succeeded', 'succeeded', 'succeeded'])
     expect(said).toContain(`{"items":[{"id":"${await valueOf('DB')}"`)

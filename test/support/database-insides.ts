@@ -1,4 +1,5 @@
 import type { DeployServerBody } from './client.ts'
+import { postgresqlMajorOf } from './database-images.ts'
 import { isLong } from './long.ts'
 import { innerEngine, runOnMachine } from './machines-inside.ts'
 import type { TestTenant } from './tenants.ts'
@@ -95,6 +96,12 @@ export function insideOf({ owner }: TestTenant, server: DeployServerBody) {
     /** The same for databases with equal rows. */
     digest: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].digest),
     clear: (id: string, type: Written): Promise<string> => inside.runIn(id, statements[type].clear),
+    /** Whether the engine says that it is the program of this tag. Only the tags of PostgreSQL have several programs. */
+    async isOfTag(id: string, type: Written, tag: string): Promise<boolean> {
+      if (type !== 'postgresql') return true
+      const said = await inside.runIn(id, inPostgresql('SHOW server_version'))
+      return said.startsWith(`${await postgresqlMajorOf(tag)}.`)
+    },
     /** The scratch engines of backups. */
     scratches: async (): Promise<string[]> => {
       const filters = { label: ['keelson.scratch'] }

@@ -5,6 +5,7 @@ import type {
   DatabaseActivities,
   DatabaseFacts,
   FormerStart,
+  ReturnsTo,
 } from '../../activities/deploy/databases.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
@@ -83,13 +84,14 @@ async function makeUsers(id: string, { at, has_users }: DatabaseFacts): Promise<
   if (has_users && at) await on(at.host_id, someTries).applyDatabaseUsersOnHost(id).catch(unlessCancelled)
 }
 
-/** Finds its worker and gets its image before anything ends. */
-async function prepare({ id, progress }: Work<unknown>): Promise<void> {
+/** Finds its worker and gets the image, by default its own, before anything ends. */
+async function prepare({ id, progress }: Work<unknown>, other?: string): Promise<void> {
   progress('finding room on a worker')
   await platform.placeDatabase(id)
   const { at, image } = await platform.databaseFacts(id)
-  progress(`getting the image ${image}`)
-  if (at) await on(at.host_id).provideImageOnHost(at.machine_id, image)
+  const wanted = other ?? image
+  progress(`getting the image ${wanted}`)
+  if (at) await on(at.host_id).provideImageOnHost(at.machine_id, wanted)
 }
 
 /** Why it did not start is often in its output, which ends with it. */
@@ -168,7 +170,7 @@ async function startAsBefore(id: string, former: FormerStart): Promise<void> {
   await makeUsers(id, facts)
 }
 
-/** Starts it with the volume that was filled. The former volume is kept. */
+/** Starts it with the volume that is to have its data. The former volume is kept. */
 async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<void> {
   const { id, undo, progress } = work
   const { applied } = await platform.formerStart(id)
@@ -244,13 +246,20 @@ export const restartDatabase = durable<Partial<BeginsWith>>(async (work) => {
 })
 
 /**
- * Puts a backup, or what there was at a moment, in the place of the data. The engine serves on until the backup is restored in a new volume and compared.
- * The former volume is kept.
+ * Puts a backup, what there was at a moment, or a former volume in the place of the data. The engine serves on until a backup is
+ * restored in a new volume and compared. The present volume is kept.
  */
-export const restoreDatabase = durable<{ execution_id: string; at?: string }>(async (work) => {
-  const former = await platform.formerStart(work.id)
-  await prepare(work)
-  await refill(work, work.input.execution_id, { at: work.input.at })
+export const restoreDatabase = durable<BeginsWith | ReturnsTo>(async (work) => {
+  const { id, input, undo } = work
+  const former = await platform.formerStart(id)
+  if ('volume_id' in input) {
+    await prepare(work, input.image)
+    undo(() => platform.endRefill(id))
+    await platform.beginReturn(id, input)
+  } else {
+    await prepare(work)
+    await refill(work, input.execution_id, { at: input.at })
+  }
   await takeRefill(work, former)
   return { status: 'running' }
 })

@@ -84,6 +84,7 @@ export const deployWords: Words<
   keepDatabaseVolumes: (id) => `Keep the volumes of database ${id}`,
   forgetDatabaseStorages: (id) => `Remove the records of the volumes of database ${id}`,
   beginRefill: (id, executionId) => `Prepare to fill database ${id} from backup ${executionId}`,
+  beginReturn: (id, { volume_id }) => `Prepare database ${id} to go back to volume ${volume_id}`,
   settleIsolated: (id) => `Record that database ${id} is to run isolated`,
   endRefill: (id) => `End the refill of database ${id}`,
   switchVolumes: (id) => `Switch database ${id} to its new volume`,

@@ -42,6 +42,11 @@ export const backupStories: Stories = {
     const { databases, id } = await here()
     return (await databases.upgrade(id, '8.2.1')).operation
   },
+  'restoreDatabase.returned': async () => {
+    const { databases, id } = await here()
+    const { former_volumes } = await databases.get(id)
+    return (await databases.goBack(id, former_volumes[0]?.id ?? '')).operation
+  },
   'createDatabase.restored': async () => {
     const { databases, execution } = await here()
     return (await databases.create({ name: 'copy', execution_id: execution })).operation

@@ -100,6 +100,7 @@ export function applicationsOf(caller: Caller, server: string) {
       caller.begin('POST', `${path}/${id}/deploy`, body),
     restart: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/restart`),
     stop: (id: string): Promise<Accepted> => caller.begin('POST', `${path}/${id}/stop`),
+    list: async () => (await caller.get<{ items: ApplicationBody[] }>(`${path}?limit=100`)).items,
     delete: (id: string): Promise<Accepted> => caller.begin('DELETE', `${path}/${id}`),
     setEnvs: (id: string, envs: Json): Promise<Answer> => caller.ask('POST', `${path}/${id}/envs`, { envs }),
     envs: async (id: string) => (await caller.get<{ envs: Json }>(`${path}/${id}/envs`)).envs,

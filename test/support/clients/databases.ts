@@ -109,6 +109,10 @@ export function databasesOf(caller: Caller, server: string) {
       caller.begin('POST', `${path}/${id}/restore`, { at: moment }),
     askRecovery: (id: string, moment: string): Promise<Answer> =>
       caller.ask('POST', `${path}/${id}/restore`, { at: moment }),
+    goBack: (id: string, volume_id: string): Promise<Accepted> =>
+      caller.begin('POST', `${path}/${id}/restore`, { volume_id }),
+    askGoingBack: (id: string, volume_id: string): Promise<Answer> =>
+      caller.ask('POST', `${path}/${id}/restore`, { volume_id }),
     upgrade: (id: string, version: string): Promise<Accepted> =>
       caller.begin('POST', `${path}/${id}/upgrade`, { version }),
     deleteFormerVolume: (id: string, volume: string): Promise<Answer> =>
