@@ -94,6 +94,29 @@ describeEngines('a database', () => {
     expect(await inside.volumes(id)).toEqual([])
   })
 
+  testDrawn('goes back to its former volume, and is recovered from then on and before', async () => {
+    const id = await moments.make()
+    await inside.write(id, 'postgresql')
+    const [first, written] = [await moments.now(id), await digest(id)]
+    await moments.writeMore(id)
+    const more = await digest(id)
+    await moments.reaches(id, await moments.now(id))
+    await (await databases.recover(id, first)).operation.success()
+    expect(await digest(id)).toBe(written)
+    const [former] = (await databases.get(id)).former_volumes
+    await (await databases.goBack(id, former?.id ?? '')).operation.success()
+    expect(await digest(id)).toBe(more)
+    await moments.archiving(id)
+    const second = await moments.now(id)
+    await inside.clear(id, 'postgresql')
+    await moments.reaches(id, await moments.now(id))
+    await (await databases.recover(id, second)).operation.success()
+    expect(await digest(id)).toBe(more)
+    await (await databases.recover(id, first)).operation.success()
+    expect(await digest(id)).toBe(written)
+    await remove(id)
+  })
+
   testDrawn(
     'is recovered to the last moment although nothing was written for a while, and after it is deleted',
     async () => {
