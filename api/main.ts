@@ -17,6 +17,7 @@ import { useBlobStores } from '../models/blobs.ts'
 import { watchChanges } from '../models/changes.ts'
 import { useProviders } from '../models/connectors/providers.ts'
 import { connectDatabase, disconnectDatabase } from '../models/database.ts'
+import { databaseTypes, imageSettingOf } from '../models/deploy/engines/index.ts'
 import { useImagePolicy } from '../models/compute/images.ts'
 import { useLinks } from '../models/identity/links.ts'
 import { tellHostsOfLoadBalancers } from '../models/network/tell-hosts.ts'
@@ -98,16 +99,7 @@ const operations = allOperations({
         }
       : null,
   },
-  databaseImages: {
-    postgresql: settings.KEELSON_DATABASE_POSTGRESQL_IMAGE,
-    mysql: settings.KEELSON_DATABASE_MYSQL_IMAGE,
-    mariadb: settings.KEELSON_DATABASE_MARIADB_IMAGE,
-    mongodb: settings.KEELSON_DATABASE_MONGODB_IMAGE,
-    redis: settings.KEELSON_DATABASE_REDIS_IMAGE,
-    keydb: settings.KEELSON_DATABASE_KEYDB_IMAGE,
-    dragonfly: settings.KEELSON_DATABASE_DRAGONFLY_IMAGE,
-    clickhouse: settings.KEELSON_DATABASE_CLICKHOUSE_IMAGE,
-  },
+  databaseImages: Object.fromEntries(databaseTypes.map((type) => [type, settings[imageSettingOf(type)]])),
   embeddings,
   mailTopic: makeMailTopic(settings, log),
   cancel: (workflowId) => {

@@ -18,6 +18,10 @@ export const engineOf = (type: DatabaseType): DatabaseEngine => engines[type]
 /** The operator's images without their tags, instead of the public ones. */
 export type DatabaseImages = { [Type in DatabaseType]?: string | undefined }
 
+/** The setting that names an engine's image. */
+export const imageSettingOf = (type: DatabaseType) =>
+  `KEELSON_DATABASE_${type.toUpperCase() as Uppercase<DatabaseType>}_IMAGE` as const
+
 export function imageOf(type: DatabaseType, version: string, images: DatabaseImages): string {
   const { image, tagOf = (one: string) => one } = engineOf(type)
   return `${images[type] ?? image}:${tagOf(version)}`
