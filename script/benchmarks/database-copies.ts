@@ -7,29 +7,55 @@ import { isEnded, type Stack } from './stack.ts'
 
 const rounds = 3
 const rows = 1_500_000 // some 150 MB as SQL
+const keys = 1_000_000 // some 100 MB
 const memoryMib = 512
 const goal = '≥ 0.85'
 const lookEveryMs = 50
 
-/** Scripts for the container of an engine. */
+const clickhouse = (query: string): string =>
+  `clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD" --database "$CLICKHOUSE_DB" --query "${query}"`
+
+/** Scripts for the container of an engine, and the names of their programs. Nobody restores a Redis but by its own file. */
 const tools = {
   postgresql: {
     fill: `PGPASSWORD="$POSTGRES_PASSWORD" psql -q -h 127.0.0.1 -U "$POSTGRES_USER" -d "$POSTGRES_DB" -c "CREATE TABLE filled AS SELECT g AS id, md5(g::text) AS a, md5((-g)::text) AS b, random() AS r FROM generate_series(1, ${rows}) AS g"`,
+    own: 'pg_dumpall',
+    client: 'psql',
     dump: 'PGPASSWORD="$POSTGRES_PASSWORD" pg_dumpall -h 127.0.0.1 -U "$POSTGRES_USER"',
     restore: 'PGPASSWORD="$POSTGRES_PASSWORD" psql -q -h 127.0.0.1 -U "$POSTGRES_USER" -d template1',
   },
   mariadb: {
     fill: `MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root "$MARIADB_DATABASE" -e "SET max_recursive_iterations = ${rows}; CREATE TABLE filled AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < ${rows}) SELECT id, md5(id) AS a, md5(-id) AS b, rand() AS r FROM n"`,
+    own: 'mariadb-dump',
+    client: 'mariadb',
     dump: 'MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb-dump -u root --single-transaction --quick --hex-blob --databases "$MARIADB_DATABASE"',
     restore: 'MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root',
   },
+  redis: {
+    fill: `redis-cli eval "for i = 1, ${keys} do redis.call('set', 'key' .. i, redis.sha1hex(i) .. redis.sha1hex(-i)) end" 0`,
+    own: 'redis-cli --rdb',
+    client: 'debug reload',
+    dump: 'redis-cli --rdb -',
+    restore: 'cat >/data/dump.rdb && redis-cli debug reload nosave',
+  },
+  clickhouse: {
+    fill: clickhouse(
+      `CREATE TABLE filled ENGINE = MergeTree ORDER BY id AS SELECT number AS id, hex(MD5(toString(number))) AS a, hex(MD5(toString(number + 1))) AS b, rand() AS r FROM numbers(${rows})`,
+    ),
+    own: 'SELECT … FORMAT Native',
+    client: 'INSERT … FORMAT Native',
+    dump: clickhouse('SELECT * FROM filled FORMAT Native'),
+    restore: `${clickhouse('CREATE TABLE filled (id UInt64, a String, b String, r UInt32) ENGINE = MergeTree ORDER BY id')} </dev/null && ${clickhouse('INSERT INTO filled FORMAT Native')}`,
+  },
 }
 
-/** Backups and restores of a PostgreSQL and a MariaDB of some 150 MB each. */
+/** Backups and restores of some 100 to 150 MB for each engine with a tool of its own; the tests' MongoDB has none. */
 export const databaseCopies = (stack: Stack): Promise<Row[]> =>
   onWorker(stack, async (bench) => [
     ...(await copyRows(bench, 'postgresql')),
     ...(await copyRows(bench, 'mariadb')),
+    ...(await copyRows(bench, 'redis')),
+    ...(await copyRows(bench, 'clickhouse')),
   ])
 
 /**
@@ -38,7 +64,7 @@ export const databaseCopies = (stack: Stack): Promise<Row[]> =>
  */
 async function copyRows(bench: Bench, type: keyof typeof tools): Promise<Row[]> {
   const { stack, path, shell } = bench
-  const { fill, dump, restore } = tools[type]
+  const { fill, own, client, dump, restore } = tools[type]
   const fields = { name: `copied-${type}`, type, memory_mib: memoryMib, cpu_cores: cpuCores }
   const { id } = await stack.finish('POST', `${path}/databases`, fields)
   const container = `$(docker ps -qf label=keelson.database=${id})`
@@ -77,8 +103,6 @@ async function copyRows(bench: Bench, type: keyof typeof tools): Promise<Row[]> 
   }
   await shell(`rm -f ${file}`)
   await stack.finish('DELETE', `${path}/databases/${id}?delete_volumes=true`)
-  const own = { postgresql: 'pg_dumpall', mariadb: 'mariadb-dump' }[type]
-  const client = { postgresql: 'psql', mariadb: 'mariadb' }[type]
   return [
     { what: `${type}: dump of a backup`, unit: 'MB/s', figures: took.dump },
     { what: `${type}: \`${own} | zstd >file\` in the worker`, unit: 'MB/s', figures: took.bareDump },
