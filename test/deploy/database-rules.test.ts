@@ -162,22 +162,22 @@ test('a former volume that does not serve is a former volume again, and is not d
   const { _id, tenant_id } = database
   const { _id: present } = await dataStorageOf(database)
   const now = () => Database.findOne({ _id, tenant_id }).lean()
-  const { beginReturn, switchVolumes, takeVolumesBack, endRefill } = makeRefillActivities()
-  await beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
+  const refills = makeRefillActivities()
+  await refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
   await expect(forgetFormerVolume(database, older.storage_id)).rejects.toMatchObject({ status: 409 })
   for (const time of ['first', 'repeated']) {
-    await switchVolumes(_id)
+    await refills.switchVolumes(_id)
     expect([time, (await dataStorageOf(database))._id]).toEqual([time, older.storage_id])
     const former_volumes = [{ storage_id: present, version: '8.2.1' }]
     expect(await now()).toMatchObject({ version: '7.4.5', image: 'redis:7.4.5', former_volumes })
   }
   for (const time of ['first', 'repeated']) {
-    await takeVolumesBack(_id)
+    await refills.takeVolumesBack(_id)
     expect([time, (await dataStorageOf(database))._id]).toEqual([time, present])
     expect(await now()).toMatchObject({ version: '8.2.1', former_volumes: [older] })
   }
-  await endRefill(_id)
+  await refills.endRefill(_id)
   await forgetFormerVolume(database, older.storage_id)
-  const gone = beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
+  const gone = refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
   await expect(gone).rejects.toMatchObject({ type: 'not_found' })
 })

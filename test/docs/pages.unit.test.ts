@@ -14,7 +14,7 @@ const pasted: Record<string, Record<string, number>> = {
   'docs/compose': { 'docs/compose.unit': 3 },
   'docs/connectors': { 'docs/reach': 3 },
   'docs/console': { 'docs/compute': 1 },
-  'docs/databases': { 'docs/deployed': 11 },
+  'docs/databases': { 'docs/deployed': 12 },
   'docs/deploy-servers': { 'docs/deploy-servers': 12, 'deploy/story': 8, 'deploy/sending-docs': 3 },
   'docs/disks': { 'docs/compute': 1 },
   'docs/events': { 'docs/deployed': 1 },
