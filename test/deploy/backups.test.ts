@@ -318,13 +318,21 @@ describeEngines('a backup', () => {
     await remove(id)
   })
 
-  testDrawn('is read in full where a worker has no room for a scratch engine', async () => {
+  testDrawn('is read in full if no worker has room for a scratch engine, which finds damage', async () => {
     const { id } = await filled()
     // Takes all that is left.
     const used = (await databases.list()).reduce((sum, one) => sum + Number(one['memory_mib']), 0)
     const free = 2048 - 256 - used // of a medium machine, without what its engine keeps
     const large = await databases.make({ memory_mib: free })
-    expect(await backUp(id)).toMatchObject({ status: 'succeeded', verified: { by: 'reading', rows } })
+    const execution = await backUp(id)
+    expect(execution).toMatchObject({ status: 'succeeded', verified: { by: 'reading', rows } })
+    const part = await BackupPart.findOne({ execution_id: execution.id, tenant_id: tenant.id }).lean()
+    if (part) await spoil(part.blob)
+    await (await databases.verify(execution.id)).operation.end()
+    expect(await databases.execution(execution.id)).toMatchObject({
+      status: 'damaged',
+      reason: expect.stringMatching(/^The backup is damaged: part 1 of 1/),
+    })
     await remove(large.id)
     await remove(id)
   })
