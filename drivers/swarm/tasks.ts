@@ -51,6 +51,7 @@ export function reasonOf({ Spec, Status }: Task): string {
   if (/unhealthy/i.test(Err)) return 'Its health check failed'
   if (/port is already allocated|address already in use/i.test(Err)) return 'Its port on the worker is taken'
   if (/no suitable node/i.test(Err)) return 'Its worker does not accept it'
+  if (/not a directory/i.test(Err)) return 'One of its mount paths is below a file of its image'
   if (/executable file not found|no such file or directory|permission denied/i.test(Err))
     return 'Its command could not be started'
   const code = ContainerStatus?.ExitCode

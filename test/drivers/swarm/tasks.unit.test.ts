@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals'
-import { newestTask, type Task } from '../../../drivers/swarm/tasks.ts'
+import { newestTask, reasonOf, type Task } from '../../../drivers/swarm/tasks.ts'
 
 // What is told of a service, by its tasks.
 
@@ -36,4 +36,13 @@ test('a failure before the last change of the service does not count', () => {
     failures: 0,
     task: { reason: null },
   })
+})
+
+test('a container that cannot be started says why, though the engine tells of an exit code', () => {
+  const { Status, ...rejected } = task(1, 'rejected', 0)
+  const Err =
+    'starting container failed: lstat /var/lib/docker/overlay2/1/merged/etc/passwd/x: not a directory'
+  expect(reasonOf({ ...rejected, Status: { ...Status, Err } })).toBe(
+    'One of its mount paths is below a file of its image',
+  )
 })
