@@ -174,7 +174,7 @@ describe('a build', () => {
     }
     /** Whether a build with a step of this name had it carried out. Its image has nothing of the step’s size. */
     const carriesOut = async (name: string): Promise<boolean> => {
-      const step = `RUN echo "${name} is made" | tee /small; head -c ${stepMib}M /dev/zero >/large`
+      const step = `RUN echo "${name} is made" | tee /small; dd if=/dev/zero of=/large bs=1M count=${stepMib}`
       const Dockerfile = ['FROM busybox AS large', step, 'FROM busybox', 'COPY --from=large /small /'].join(
         '\n',
       )
