@@ -114,6 +114,7 @@ export async function stackAt(
   const headers = { authorization: `Bearer ${token}` }
 
   const as = (of: string): As => callsBy(api, of)
+  let stopped: Promise<unknown> | undefined // an interrupted run stops it twice
   return {
     api,
     headers,
@@ -132,7 +133,7 @@ export async function stackAt(
     as,
     login,
     ...as(token),
-    stop: async () => void (await ask('destroy', '--yes')),
+    stop: async () => void (await (stopped ??= ask('destroy', '--yes'))),
   }
 }
 

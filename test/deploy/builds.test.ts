@@ -172,12 +172,13 @@ describe('a build', () => {
       const { BuildCache } = await (await innerEngine(tenant.owner, server.workers[0]?.machine_id ?? '')).df()
       return (BuildCache as { Size: number }[]).reduce((sum, { Size }) => sum + Size, 0)
     }
+    let times = 0
     /** Whether a build with a step of this name had it carried out. Its image has nothing of the step’s size. */
     const carriesOut = async (name: string): Promise<boolean> => {
       const step = `RUN echo "${name} is made" | tee /small; dd if=/dev/zero of=/large bs=1M count=${stepMib}`
-      const Dockerfile = ['FROM busybox AS large', step, 'FROM busybox', 'COPY --from=large /small /'].join(
-        '\n',
-      )
+      // Each build copies to another place, since a cached copy needs nothing of the step.
+      const copy = `COPY --from=large /small /small-${times++}`
+      const Dockerfile = ['FROM busybox AS large', step, 'FROM busybox', copy].join('\n')
       const { id } = await builds.make(`cached-${name}`, { Dockerfile })
       return new RegExp(`^#\\d+ [\\d.]+ ${name} is made$`, 'm').test(await builds.log(id))
     }
