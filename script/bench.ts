@@ -86,9 +86,6 @@ if (unknown.length) {
 }
 
 const stack = await startStack(portBase, [providerPort])
-// An interrupted run leaves no platform.
-for (const signal of ['SIGINT', 'SIGTERM'] as const)
-  process.once(signal, () => void stack.stop().finally(() => process.exit(1)))
 try {
   const rows: Row[] = []
   for (const [name, bench] of Object.entries(benches)) {

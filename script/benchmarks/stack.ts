@@ -90,9 +90,17 @@ export async function startStack(portBase: number, providers: number[]): Promise
     ...databaseImages,
   }
   const ask = (...args: string[]) => run(server, args, { env, maxBuffer: 1 << 24 })
-  await ask('destroy', '--yes') // left by an interrupted run
+  let stopped: Promise<unknown> | undefined
+  const stop = async () => void (await (stopped ??= ask('destroy', '--yes')))
+  // An interrupted run leaves no platform, unless it is killed.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    process.once(signal, () => {
+      process.on('uncaughtException', () => {}) // what is being measured fails
+      void stop().finally(() => process.exit(1))
+    })
+  await ask('destroy', '--yes')
   await ask('--detach')
-  return stackAt(state, ask)
+  return { ...(await stackAt(state, ask)), stop }
 }
 
 /** The platform that runs on this state folder. `ask` runs script/server with these arguments. */
@@ -114,7 +122,6 @@ export async function stackAt(
   const headers = { authorization: `Bearer ${token}` }
 
   const as = (of: string): As => callsBy(api, of)
-  let stopped: Promise<unknown> | undefined // an interrupted run stops it twice
   return {
     api,
     headers,
@@ -133,7 +140,7 @@ export async function stackAt(
     as,
     login,
     ...as(token),
-    stop: async () => void (await (stopped ??= ask('destroy', '--yes'))),
+    stop: async () => void (await ask('destroy', '--yes')),
   }
 }
 
