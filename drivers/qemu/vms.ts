@@ -1,5 +1,6 @@
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { createHash } from 'node:crypto'
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import type { PullOptions } from '../containers.ts'
 import { HostNotEquipped, ImageNotFound } from '../errors.ts'
 import type { MachineHost } from './host.ts'
@@ -31,12 +32,13 @@ export async function prepareVm(
 ): Promise<BaseImage> {
   if (!(vmImages as readonly string[]).includes(image)) throw new ImageNotFound(image)
   const { kernelVersion } = await host.boot()
+  const { vmBuild, guest } = host.settings
+  const recipe = vmBuild ? await recipeOf(vmBuild, guest) : ''
   // The image's modules must match the kernel with which it was made.
-  const digest = pinned ?? `${image}-${kernelVersion}`
+  const digest = pinned ?? `${image}-${kernelVersion}-${recipe}`
   return host.inTurn(`image ${digest}`, async () => {
     const there = await host.images.find(digest)
     if (there) return there
-    const { vmBuild, guest } = host.settings
     if (!vmBuild) throw new HostNotEquipped('the tools that build VM images')
     const folder = join(imagesOf(host), `${unfinished}${digest}`)
     await discardBuild(folder) // left by a killed worker
@@ -55,6 +57,19 @@ export async function prepareVm(
       await discardBuild(folder)
     }
   })
+}
+
+/** A name for the files of which images are made: a host of a newer version makes them anew. */
+async function recipeOf(vmBuild: string, guest: string): Promise<string> {
+  const folders = [dirname(vmBuild), join(dirname(vmBuild), '../machine')]
+  const below = folders.map(async (folder) => {
+    const entries = await readdir(folder, { recursive: true, withFileTypes: true })
+    return entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name))
+  })
+  const hash = createHash('sha256')
+  for (const file of [join(guest, 'agent'), ...(await Promise.all(below)).flat().toSorted()])
+    hash.update(await readFile(file))
+  return hash.digest('hex').slice(0, 12)
 }
 
 /** What a build takes at most: packages, files and the root disk. */
