@@ -1,8 +1,9 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { makeUser, pathsOn, postgresqlUsers, recordsOf, redisUsers } from '../support/attached.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { insideOf, memoryOf, rows } from '../support/database-insides.ts'
 import { eventually } from '../support/eventually.ts'
 import { endAfterKill, inTime, killedAt } from '../support/killed-at.ts'
@@ -16,7 +17,6 @@ import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 // operation ends as requested, and no user, path or variable is left that should not be. The tests look into the engine and at
 // the host's namespaces, not only at the records.
 
-const describeEngines = hasEngines ? describe : describe.skip
 /** What is killed: the platform's processes, and the machine on which the database runs. */
 const roles = ['worker', 'host', 'temporal', 'mongodb', 'machine'] as const
 type Role = (typeof roles)[number]

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { makeMachine, tokenOf } from '../support/api-clients.ts'
 import { makeUser, pathsOn, recordsOf, redisUsers } from '../support/attached.ts'
 import { Client, type DeployServerBody } from '../support/client.ts'
@@ -6,14 +6,13 @@ import { attachmentsOf } from '../support/clients/attachments.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { makeSubnet, makeVpc } from '../support/vpcs.ts'
 
 // Databases of a deploy server that containers and microVMs use.
-
-const describeEngines = hasEngines ? describe : describe.skip
 
 let tenant: TestTenant
 let server: DeployServerBody

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { UnwantedBlob } from '../../models/blobs.ts'
 import { LogPiece } from '../../models/compute/log-archive.ts'
@@ -11,6 +11,7 @@ import { backupTargetsOf } from '../support/clients/backup-targets.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { eventually } from '../support/eventually.ts'
 import { inTime, killedAt } from '../support/killed-at.ts'
 import { momentsOf } from '../support/moments.ts'
@@ -24,7 +25,6 @@ import { killMachine } from '../support/victims.ts'
 // If a process is killed (-9) in the middle of a backup, a restore, an upgrade or a deletion, the operation ends as requested,
 // what is said to have succeeded can be restored, and no scratch engine, part or volume is left.
 
-const describeEngines = hasEngines ? describe : describe.skip
 /** What is killed: the platform's processes, and the machine on which the database runs. */
 const roles = ['worker', 'host', 'temporal', 'mongodb', 'machine'] as const
 const pointsOf = (...steps: string[]) => steps.flatMap((step) => roles.map((role) => ({ step, role })))

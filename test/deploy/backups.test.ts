@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { beginDump } from '../../models/deploy/backup-orders.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
@@ -12,14 +12,13 @@ import { databasesOf, type ExecutionBody } from '../support/clients/databases.ts
 import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages, writtenTypes } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Backups of databases on one deploy server, on engines that can be had here (test/support/database-images.ts).
-
-const describeEngines = hasEngines ? describe : describe.skip
 
 let tenant: TestTenant
 let server: DeployServerBody

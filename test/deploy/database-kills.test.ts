@@ -1,9 +1,10 @@
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterEach, beforeAll, expect, test } from '@jest/globals'
 import { Backup } from '../../models/deploy/backups.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { atEndOfFile } from '../support/end-of-file.ts'
 import { eventually } from '../support/eventually.ts'
 import { inTime, killedAt } from '../support/killed-at.ts'
@@ -16,7 +17,6 @@ import { killMachine } from '../support/victims.ts'
 // If a process is killed (-9) in the middle of an operation on a database, the operation ends as requested, never do two
 // engines run on one volume, and the rows are there. The tests look at the worker's engine, not only at the records.
 
-const describeEngines = hasEngines ? describe : describe.skip
 const roles = ['worker', 'host', 'temporal', 'mongodb'] as const
 /** A database that is deleted: also the machine on which it runs. */
 const victims = [...roles, 'machine'] as const

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { databaseMetrics } from '../../lib/deploy-protocol.ts'
 import { engineOf } from '../../models/deploy/engines/index.ts'
 import { metricsIn } from '../../worker/host/database-sampler.ts'
@@ -7,6 +7,7 @@ import { databasesOf } from '../support/clients/databases.ts'
 import { removeTestContainers } from '../support/containers.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { runEngine } from '../support/engine-copies.ts'
 import { eventually } from '../support/eventually.ts'
 import { testLong } from '../support/long-tests.ts'
@@ -19,8 +20,6 @@ afterAll(removeTestContainers)
 
 const all = ['postgresql', 'mariadb', 'mongodb', 'redis', 'clickhouse'] as const
 const here = all.filter((type) => hasEngines && (type !== 'clickhouse' || hasClickHouse))
-const describeEngines = hasEngines ? describe : describe.skip
-
 describeEngines('the script for the metrics', () => {
   test.each(sampled([...here], 2))('of %s tells what it says that it tells', async (type) => {
     await makeDatabaseImages(type)

@@ -7,6 +7,7 @@ import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { inPostgresql, insideOf, memoryOf, rows, type Written } from '../support/database-insides.ts'
 import { hasClickHouse, hasEngines, makeDatabaseImages, writtenTypes } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { askOutside, askPlainly } from '../support/public-clients.ts'
@@ -16,8 +17,6 @@ import { makeTenant, type TestTenant } from '../support/tenants.ts'
 // Databases of one deploy server, on engines that can be had here (test/support/database-images.ts).
 
 const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]
-
-const describeEngines = hasEngines ? describe : describe.skip
 
 /** The protocols of these engines begin without TLS, and the client asks for it: the engine ends it itself. */
 const endsTls = (type: Written) => type === 'postgresql' || type === 'mariadb'

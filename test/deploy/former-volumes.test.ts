@@ -1,15 +1,14 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, memoryOf, type Written } from '../support/database-insides.ts'
-import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { sampled } from '../support/sampled.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // The way back from a restore or an upgrade: the former volume takes its place again.
-
-const describeEngines = hasEngines ? describe : describe.skip
 
 let tenant: TestTenant
 let server: DeployServerBody

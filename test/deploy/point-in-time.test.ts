@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test } from '@jest/globals'
+import { beforeAll, expect, test } from '@jest/globals'
 import { ArchiveSegment } from '../../models/deploy/archive-segments.ts'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
@@ -9,14 +9,13 @@ import { databasesOf } from '../support/clients/databases.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { momentsOf } from '../support/moments.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Recovery of PostgreSQL to any moment, by a copy of its files and the segments of its log.
-
-const describeEngines = hasEngines ? describe : describe.skip
 
 let tenant: TestTenant
 let server: DeployServerBody

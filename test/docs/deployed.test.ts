@@ -8,6 +8,7 @@ import type { DeployServerBody } from '../support/client.ts'
 import { type DatabaseBody, databasesOf } from '../support/clients/databases.ts'
 import { docker } from '../support/containers.ts'
 import { hasEngines, makeDatabaseImages, putPsql } from '../support/database-images.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
 import { innerEngine } from '../support/machines-inside.ts'
 import { blocksOf, pageOf } from '../../script/lib/pages.ts'
@@ -79,8 +80,6 @@ describe('docs/services.md', () => {
     expect(statesIn(more)).toEqual(['succeeded'])
   })
 })
-
-const describeEngines = hasEngines ? describe : describe.skip
 
 describeEngines('docs/databases.md', () => {
   let blocks: string[]
