@@ -96,12 +96,18 @@ export async function startStack(portBase: number, providers: number[]): Promise
   for (const signal of ['SIGINT', 'SIGTERM'] as const)
     process.once(signal, () => {
       process.on('uncaughtException', () => {}) // what is being measured fails
-      void stop().finally(() => process.exit(1))
+      void stop().finally(() => {
+        for (const pid of childrenOf(process.pid)) process.kill(pid) // such as what the platform is compared with
+        process.exit(1)
+      })
     })
   await ask('destroy', '--yes')
   await ask('--detach')
   return { ...(await stackAt(state, ask)), stop }
 }
+
+const childrenOf = (pid: number): number[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number)
 
 /** The platform that runs on this state folder. `ask` runs script/server with these arguments. */
 export async function stackAt(
