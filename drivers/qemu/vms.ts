@@ -33,9 +33,8 @@ export async function prepareVm(
   if (!(vmImages as readonly string[]).includes(image)) throw new ImageNotFound(image)
   const { kernelVersion } = await host.boot()
   const { vmBuild, guest } = host.settings
-  const recipe = vmBuild ? await recipeOf(vmBuild, guest) : ''
   // The image's modules must match the kernel with which it was made.
-  const digest = pinned ?? `${image}-${kernelVersion}-${recipe}`
+  const digest = pinned ?? `${image}-${kernelVersion}-${vmBuild ? await recipeOf(vmBuild, guest) : ''}`
   return host.inTurn(`image ${digest}`, async () => {
     const there = await host.images.find(digest)
     if (there) return there
