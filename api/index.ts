@@ -41,6 +41,7 @@ import { makeEventSubscriptions } from './deploy/event-subscriptions.ts'
 import { backupExecutions } from './deploy/backup-executions.ts'
 import { archiveProtocol } from './deploy/archive-protocol.ts'
 import { backupProtocol } from './deploy/backup-protocol.ts'
+import { swarmCopiesProtocol } from './deploy/swarm-copies-protocol.ts'
 import { backupTargets } from './deploy/backup-targets.ts'
 import { backups } from './deploy/backups.ts'
 import { keptVolumes } from './deploy/kept-volumes.ts'
@@ -171,6 +172,7 @@ export const allOperations = (context: OperationsContext): Operation[] => [
   ...diskProtocol,
   ...deployProtocol,
   ...backupProtocol,
+  ...swarmCopiesProtocol,
   ...archiveProtocol,
   ...toolProbeProtocol,
   ...makeBuildProtocol(context),

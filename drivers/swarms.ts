@@ -33,6 +33,10 @@ export interface SwarmMembership {
    * machine that is in another Swarm leaves that first.
    */
   form(machineId: string, address: string): Promise<SwarmMember>
+  /** Whether the machine manages a Swarm. */
+  manages(machineId: string): Promise<boolean>
+  /** Waits until the machine manages a Swarm. Returns false if it does not within `withinMs`, or has failed to. */
+  awaitManager(machineId: string, withinMs: number, signal?: AbortSignal): Promise<boolean>
   /** The token with which workers join the manager's Swarm: a secret. Another host may have the manager. */
   workerToken(managerId: string): Promise<string>
   /**
@@ -59,6 +63,35 @@ export interface SwarmMembership {
   remove(managerId: string, machineId: string): Promise<void>
   /** Has the machine leave its Swarm. Succeeds if it is in none. */
   leave(machineId: string): Promise<void>
+}
+
+/** Up to where the state of a manager is known. `end`: the last bytes before it. */
+export interface SwarmStatePosition {
+  log: string
+  offset: number
+  end: Buffer
+  snapshot: string
+  /** When the log had changed last. */
+  changed: string
+}
+
+/**
+ * What a manager knows of its Swarm, with its keys: a machine with the same address goes on with it as the same manager. Both
+ * throw EngineUnavailable.
+ */
+export interface SwarmStates {
+  /**
+   * Reads what has been added since `from`; null: all. Pieces after one another are a copy, once there is no more. Returns
+   * null if nothing has changed, and `lost` if the state has not only grown.
+   */
+  read(
+    machineId: string,
+    from: SwarmStatePosition | null,
+  ): Promise<{ piece: Buffer[]; to: SwarmStatePosition; more: boolean } | 'lost' | null>
+  /** Gives a copy to a machine, and restarts its engine, which goes on with it. `mark`: another one for each call. */
+  put(machineId: string, mark: string, copy: Readable): Promise<void>
+  /** Restarts the machine's engine, which is in no Swarm then. */
+  forget(machineId: string): Promise<void>
 }
 
 /** One task that always runs on one member: a replica of an application. */

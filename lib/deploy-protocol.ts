@@ -72,6 +72,22 @@ export const Joining = z.strictObject({
 })
 export type Joining = z.infer<typeof Joining>
 
+/** A part of a manager's log has 8 MiB at most. With it come its snapshots, of a few MiB at most. */
+export const swarmPieceAtMostKib = 32 * 1024
+
+/** `whole`: up to this piece the copy can be used. */
+export const SwarmPiecePlace = z.strictObject({
+  machine_id: z.string().max(100),
+  index: z.coerce.number().int().min(0),
+  whole: z.stringbool({ truthy: ['true'], falsy: ['false'] }),
+})
+export type SwarmPiecePlace = z.infer<typeof SwarmPiecePlace>
+
+export const ControlPlanesOnHost = z.object({
+  control_planes: z.array(z.object({ deploy_server_id: z.string(), machine_id: z.string() })),
+})
+export type ControlPlanesOnHost = z.infer<typeof ControlPlanesOnHost>
+
 /** All services of a Swarm, with their secrets. The host removes all others. */
 export const DeployServices = z.object({ services: z.array(Service) })
 export type DeployServices = z.infer<typeof DeployServices>

@@ -206,7 +206,7 @@ const parts: HostPart[] = [
   disksPart({ disks, hosted, engine, instances, api, log }),
   networksPart({ networks, machines, instances, log }),
   balancing,
-  deployPart({ ...inMachines, registries, api }),
+  deployPart({ ...inMachines, registries, machines: watchedMachines, api, log }),
   databaseUsersPart(databaseUsers),
   toolProbesPart({ engine, api }),
   databaseMetricsPart({ engine, machines: watchedMachines, api, log }),

@@ -35,6 +35,7 @@ import { placeRelease } from '../../models/deploy/places.ts'
 import { forgetStorages, mountsOf, volumeOf } from '../../models/deploy/storages.ts'
 import { KeptServiceVolumes } from '../../models/deploy/kept-service-volumes.ts'
 import { Service } from '../../models/deploy/services.ts'
+import { forgetSwarmCopies } from '../../models/deploy/swarm-copies.ts'
 import { forgetTasks, TaskRun } from '../../models/deploy/task-runs.ts'
 import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
 import { transaction } from '../../models/database.ts'
@@ -280,6 +281,7 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     for (const { _id } of await Domain.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean())
       await transaction(() => Domain.deleteOne({ _id, tenant_id }), tenant_id)
     await forgetArtifacts(tenant_id, deploy_server_id)
+    await forgetSwarmCopies(tenant_id, deploy_server_id)
     await forgetSubscriptions(tenant_id, deploy_server_id)
     await forgetBuilds(tenant_id, deploy_server_id)
     await forget(tenant_id, { deploy_server_id })

@@ -1,5 +1,7 @@
+import type { Readable } from 'node:stream'
 import { cancellationSignal } from '@temporalio/activity'
-import type { SwarmMembership } from '../../drivers/swarms.ts'
+import type { SwarmMembership, SwarmStates } from '../../drivers/swarms.ts'
+import { newId } from '../../lib/ids.ts'
 import type { Joining } from '../../lib/deploy-protocol.ts'
 
 interface Parts {
@@ -9,13 +11,21 @@ interface Parts {
     keep(deployServerId: string, joining: Joining): Promise<void>
     of(deployServerId: string): Promise<Joining>
   }
+  states: Pick<SwarmStates, 'put' | 'forget'>
+  copies: {
+    /** The newest copy of what a control plane knew; null if there is none. */
+    newest(deployServerId: string): Promise<Readable | null>
+    /** Copies what has changed. */
+    now(deployServerId: string, machineId: string): Promise<void>
+    soon(deployServerId: string, machineId: string): void
+  }
 }
 
 // A task ends within its grace period, which is at most two minutes.
 const drainsWithinMs = 180_000
 
 /** Activities for the machines of deploy servers, on the host of the machine that is named first. All are idempotent. */
-export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
+export const makeDeployNodesOnHost = ({ membership, joining, states, copies }: Parts) => ({
   /** Forms the Swarm of a deploy server on its control plane. */
   async formSwarmOnHost(
     deployServerId: string,
@@ -27,7 +37,35 @@ export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
     const { node_id } = await membership.form(machineId, address)
     const token = await membership.workerToken(machineId)
     await joining.keep(deployServerId, { token, manager_node_id: node_id })
+    copies.soon(deployServerId, machineId)
   },
+
+  /** Copies what the control plane knows of its Swarm. */
+  copySwarmOnHost: (deployServerId: string, machineId: string): Promise<void> =>
+    copies.now(deployServerId, machineId),
+
+  /**
+   * Has a new control plane go on as the manager that the former one was, so that the workers do not notice. Returns false if
+   * there is no copy of what that one knew, or the engine does not start with it.
+   */
+  async bringBackSwarmOnHost(
+    deployServerId: string,
+    machineId: string,
+    answersWithinSec: number,
+  ): Promise<boolean> {
+    const signal = cancellationSignal()
+    await membership.awaitEngine(machineId, answersWithinSec * 1000, signal)
+    if (await membership.manages(machineId)) return true
+    const copy = await copies.newest(deployServerId)
+    if (!copy) return false
+    await states.put(machineId, newId(), copy)
+    if (await membership.awaitManager(machineId, answersWithinSec * 1000, signal)) return true
+    await states.forget(machineId)
+    return false
+  },
+
+  /** Restarts the engine of a machine, which is in no Swarm then. */
+  forgetSwarmOnHost: (machineId: string): Promise<void> => states.forget(machineId),
 
   /** Makes a machine a worker of the deploy server's Swarm. It leaves any other Swarm, which ends its applications. */
   async joinSwarmOnHost(
@@ -43,8 +81,15 @@ export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
   },
 
   /** Waits until the manager knows the worker, and lets it take services. */
-  admitNodeOnHost: (managerId: string, machineId: string, address: string): Promise<void> =>
-    membership.admit(managerId, machineId, address),
+  async admitNodeOnHost(
+    managerId: string,
+    machineId: string,
+    address: string,
+    deployServerId: string,
+  ): Promise<void> {
+    await membership.admit(managerId, machineId, address)
+    copies.soon(deployServerId, managerId)
+  },
 
   /** Has the worker take no further services, and waits until the present ones have ended. */
   drainNodeOnHost: (managerId: string, machineId: string): Promise<void> =>
@@ -52,4 +97,7 @@ export const makeDeployNodesOnHost = ({ membership, joining }: Parts) => ({
 
   removeNodeOnHost: (managerId: string, machineId: string): Promise<void> =>
     membership.remove(managerId, machineId),
+
+  /** Has a machine leave its Swarm, which ends its applications. */
+  leaveSwarmOnHost: (machineId: string): Promise<void> => membership.leave(machineId),
 })

@@ -32,6 +32,8 @@ interface Parts {
   containers: RunningContainers
   /** Connects from a machine to an address in its VPC. */
   connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
+  /** Called after each change of a Swarm's services. */
+  changed: (deployServerId: string, managerId: string) => void
   /** Whether something listens at an address, seen from a machine. */
   reaches: (machineId: string, address: string, port: number) => Promise<boolean>
 }
@@ -50,7 +52,7 @@ const failuresAtMost = 3
 
 /** Activities for applications, on the host of the deploy server's control plane. All are idempotent. */
 export function makeDeployServicesOnHost(parts: Parts) {
-  const { services, wanted, connectFrom, reaches, output, commands, volumes, containers } = parts
+  const { services, wanted, changed, connectFrom, reaches, output, commands, volumes, containers } = parts
   // An older answer must not overwrite a newer one.
   const inTurn = makeNamedQueues()
 
@@ -71,6 +73,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
       inTurn(deployServerId, async () => {
         const { services: all } = await wanted(deployServerId)
         await services.apply(managerId, all, cancellationSignal())
+        changed(deployServerId, managerId)
       }),
 
     /** The last lines that a service wrote. None if its machine has no container of it. */

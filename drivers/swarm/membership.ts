@@ -140,6 +140,22 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
         return formed(machineId)
       }),
 
+    manages: (machineId) => asking(async () => (await infoOf(machineId)).Swarm.ControlAvailable),
+
+    async awaitManager(machineId, withinMs, signal) {
+      const deadline = performance.now() + withinMs
+      for (;;) {
+        // An engine that restarts does not answer.
+        const swarm = await infoOf(machineId).then(
+          ({ Swarm }) => Swarm,
+          () => null,
+        )
+        if (swarm?.ControlAvailable) return true
+        if (swarm?.LocalNodeState === 'error' || performance.now() > deadline) return false
+        await delay(lookEveryMs, undefined, signal ? { signal } : {})
+      }
+    },
+
     workerToken: (managerId) =>
       asking(async () => {
         const { JoinTokens } = await at(managerId).swarmInspect()

@@ -1,8 +1,7 @@
-import { instanceKinds } from '../compute/instance-kinds.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { Database, type DatabaseDocument } from './databases.ts'
 import { DeployServer } from './deploy-servers.ts'
-import { deployMachineKinds } from './machine-providers.ts'
+import { machinesOn } from './machine-places.ts'
 
 // The databases that are to run on a host's machines.
 
@@ -34,19 +33,4 @@ export async function databasesOn(
     const machine_id = server?.nodes.find(({ name }) => name === database.volume_node)?.machine_id
     return machine_id && machines.has(machine_id) ? [{ database, machine_id }] : []
   })
-}
-
-/** The machines of deploy servers on a host, with the deploy server's id. */
-async function machinesOn(host_id: string): Promise<Map<string, string>> {
-  const found = await Promise.all(
-    deployMachineKinds.map((kind) =>
-      instanceKinds[kind].model
-        .find({ host_id, managed_by: { $ne: null } }, { managed_by: 1 })
-        .setOptions(everyTenant)
-        .lean(),
-    ),
-  )
-  return new Map(
-    found.flat().flatMap(({ _id, managed_by }) => (managed_by ? [[_id, managed_by] as const] : [])),
-  )
 }

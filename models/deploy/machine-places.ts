@@ -14,3 +14,18 @@ export async function hostsOfMachines(ids: string[]): Promise<Map<string, string
   )
   return new Map(found.flat().flatMap(({ _id, host_id }) => (host_id ? [[_id, host_id] as const] : [])))
 }
+
+/** The machines of deploy servers on a host, with the deploy server's id. */
+export async function machinesOn(host_id: string): Promise<Map<string, string>> {
+  const found = await Promise.all(
+    deployMachineKinds.map((kind) =>
+      instanceKinds[kind].model
+        .find({ host_id, managed_by: { $ne: null } }, { managed_by: 1 })
+        .setOptions(everyTenant)
+        .lean(),
+    ),
+  )
+  return new Map(
+    found.flat().flatMap(({ _id, managed_by }) => (managed_by ? [[_id, managed_by] as const] : [])),
+  )
+}

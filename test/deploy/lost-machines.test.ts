@@ -3,11 +3,12 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { Deployment } from '../../models/deploy/deployments.ts'
+import { SwarmCopy } from '../../models/deploy/swarm-copies.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
-import { applicationsOf } from '../support/clients/applications.ts'
+import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { type ServiceBody, servicesOf } from '../support/clients/services.ts'
 import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
@@ -159,64 +160,109 @@ describeHosts('a deploy server', () => {
       })
   })
 
-  test('keeps its applications running while its control plane is replaced', async () => {
+  /** By which its Swarm is known. */
+  const managerNode = async (): Promise<string | null | undefined> =>
+    (await DeployServer.findOne({ _id: server.id, tenant_id: tenant.id }).lean())?.manager_node_id
+
+  /** An application that answers with when it started. */
+  const sinceWhen = (): Promise<ApplicationBody> => {
+    const page =
+      'mkdir -p /tmp/w; date +%s.%N >/tmp/w/index.html; cat /proc/sys/kernel/random/uuid >>/tmp/w/index.html'
+    return apps.make({ command: ['sh', '-c', `${page}; exec httpd -f -p "$PORT" -h /tmp/w`] })
+  }
+
+  test('does not touch its applications while its control plane is replaced', async () => {
+    const [app, former] = [await sinceWhen(), (await now()).control_plane?.machine_id]
+    const swarm = await managerNode()
+    const [{ deployment_id }, { text: since }] = [await apps.get(app.id), await visit(app.url)]
+    const visiting = visitors(app.url)
+    await (await replacing('cp')).success()
+    const { control_plane, workers } = await now()
+    expect(control_plane).toMatchObject({ name: 'cp', registered: true, ip_address: '10.77.0.10' })
+    expect(control_plane?.machine_id).not.toBe(former)
+    expect(workers.map(({ registered }) => registered)).toEqual([true, true])
+    expect(await managerNode()).toBe(swarm)
+    const other = await apps.make()
+    await visiting.stop()
+    expect(visiting.failures).toEqual([])
+    expect([...visiting.answers.keys()]).toEqual([since])
+    expect((await apps.get(app.id)).deployment_id).toBe(deployment_id)
+    await (await apps.deploy(other.id, { tag: 'v2' })).operation.success()
+    expect((await visit(other.url)).text).toBe('v2')
+    for (const { id } of [app, other]) await (await apps.delete(id)).operation.success()
+  })
+
+  test('serves on if there is no copy of what its control plane knew', async () => {
     // Begins its answer at once, after which a load balancer cannot ask another replica.
     const slow = `cd /tmp/w/cgi-bin; printf '#!/bin/sh\\necho; echo sl; sleep 2; echo ow' >slow; chmod 755 slow`
     const page = 'mkdir -p /tmp/w/cgi-bin; echo v1 >/tmp/w/index.html'
     const command = ['sh', '-c', `${page}; ${slow}; exec httpd -f -p "$PORT" -h /tmp/w`]
     const [app, wide] = [await apps.make(), await apps.make({ replicas: 2, command })]
-    const [{ deployment_id }, former] = [await apps.get(app.id), (await now()).control_plane?.machine_id]
+    const [{ deployment_id }, machine] = [
+      await apps.get(app.id),
+      (await now()).control_plane?.machine_id ?? '',
+    ]
     const visiting = [visitors(wide.url), visitors(wide.url, 4, '/cgi-bin/slow')] // the slow ones are always in flight
-    await (await replacing('cp')).success()
+    const swarm = await managerNode()
+    const replacement = await replacing('cp')
+    await eventually(
+      async () =>
+        !(await DeployServer.exists({ _id: server.id, tenant_id: tenant.id, 'nodes.machine_id': machine })),
+    )
+    await SwarmCopy.updateMany({ machine_id: machine, tenant_id: tenant.id }, { $set: { whole: 0 } })
+    await replacement.success()
+    expect(await managerNode()).not.toBe(swarm)
     expect((await visit(app.url)).text).toBe('v1')
     for (const one of visiting) await one.stop()
     expect(visiting.flatMap(({ failures }) => failures)).toEqual([])
     expect(visiting.map(({ answers }) => [...answers.keys()])).toEqual([['v1'], ['sl\now']])
-    const { control_plane, workers } = await now()
-    expect(control_plane).toMatchObject({ name: 'cp', registered: true, ip_address: '10.77.0.10' })
-    expect(control_plane?.machine_id).not.toBe(former)
-    expect(workers.map(({ registered }) => registered)).toEqual([true, true])
     expect((await apps.get(app.id)).deployment_id).toBe(deployment_id)
     await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
     expect((await visit(app.url)).text).toBe('v2')
+    for (const { id } of [app, wide]) await (await apps.delete(id)).operation.success()
   })
 
-  testLong('has a new control plane when the host of the former one is lost, and serves on', async () => {
-    await open([second])
-    await (await replacing('cp')).success()
-    expect(await hostOf('cp')).toBe(second.id)
-    await open([first, third])
-    const wide = await apps.make({ replicas: 2 })
-    const events = eventsOf(tenant.owner, server.id)
-    const { id: subscription } = await events.make({ url: 'https://hooks.example.com/' })
-    const lost = (await now()).control_plane?.machine_id
-    const visiting = visitors(wide.url)
-    await lose(second, lost)
-    await eventually(async () => {
-      const { status, control_plane, workers } = await now()
-      const isNew = control_plane?.registered && control_plane.machine_id !== lost
-      return status === 'ready' && isNew && workers.every(({ registered }) => registered)
-    })
-    await (await apps.deploy(wide.id, { tag: 'v2' })).operation.success()
-    await visiting.stop()
-    expect(visiting.failures).toEqual([])
-    expect((await visit(wide.url)).text).toBe('v2')
-    expect(await activity()).toEqual(
-      expect.arrayContaining([
-        'machine_lost: The host of cp does not answer',
-        'rescue: The platform is replacing cp',
-      ]),
-    )
-    const told = (await events.deliveries(subscription)).map(({ kind, message }) => `${kind}: ${message}`)
-    expect(told).toEqual(
-      expect.arrayContaining([
-        'control_plane.lost: The host of cp does not answer',
-        'control_plane.replaced: cp has been replaced by a new machine',
-      ]),
-    )
-    await (await apps.delete(wide.id)).operation.success()
-    await isBack(second)
-  })
+  testLong(
+    'has a new control plane when the host of the former one is lost, and its applications run on',
+    async () => {
+      await open([second])
+      await (await replacing('cp')).success()
+      expect(await hostOf('cp')).toBe(second.id)
+      await open([first, third])
+      const app = await sinceWhen()
+      const { text: since } = await visit(app.url)
+      const events = eventsOf(tenant.owner, server.id)
+      const { id: subscription } = await events.make({ url: 'https://hooks.example.com/' })
+      const lost = (await now()).control_plane?.machine_id
+      const visiting = visitors(app.url)
+      await lose(second, lost)
+      await eventually(async () => {
+        const { status, control_plane, workers } = await now()
+        const isNew = control_plane?.registered && control_plane.machine_id !== lost
+        return status === 'ready' && isNew && workers.every(({ registered }) => registered)
+      })
+      expect((await visit(app.url)).text).toBe(since)
+      await visiting.stop()
+      expect(visiting.failures).toEqual([])
+      expect([...visiting.answers.keys()]).toEqual([since])
+      await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
+      expect(await activity()).toEqual(
+        expect.arrayContaining([
+          'machine_lost: The host of cp does not answer',
+          'rescue: The platform is replacing cp',
+        ]),
+      )
+      const told = (await events.deliveries(subscription)).map(({ kind, message }) => `${kind}: ${message}`)
+      expect(told).toEqual(
+        expect.arrayContaining([
+          'control_plane.lost: The host of cp does not answer',
+          'control_plane.replaced: cp has been replaced by a new machine',
+        ]),
+      )
+      await (await apps.delete(app.id)).operation.success()
+      await isBack(second)
+    },
+  )
 
   testLong(
     'moves what has no volumes from a lost worker that has some, which serves again when it is back',

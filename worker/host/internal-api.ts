@@ -20,6 +20,7 @@ import { HostNetworks } from '../../lib/network-protocol.ts'
 import {
   type BuildLogPart,
   BuildOnHost,
+  ControlPlanesOnHost,
   DatabaseMetricsOnHost,
   DatabaseUsersOnHost,
   DeployServices,
@@ -28,6 +29,7 @@ import {
   Joining,
   RegistryOnHost,
   type ReplicaReport,
+  type SwarmPiecePlace,
 } from '../../lib/deploy-protocol.ts'
 import {
   CopyOrder,
@@ -200,6 +202,31 @@ export function makeInternalApi(apiUrl: string, { hostId, key }: Pick<Credential
         call(`${deployServer(deployServerId)}/images-to-copy${onMachine(machineId)}`, ImagesToCopy),
     },
 
+    swarmCopies: {
+      controlPlanes: async (): Promise<ControlPlanesOnHost['control_planes']> =>
+        (await call('control-planes', ControlPlanesOnHost)).control_planes,
+
+      keep: async (
+        deployServerId: string,
+        copyId: string,
+        { machine_id, index, whole }: SwarmPiecePlace,
+        piece: Buffer[],
+      ): Promise<void> => {
+        const query = new URLSearchParams({ machine_id, index: String(index), whole: String(whole) })
+        await sendLarge(`${swarmCopies(deployServerId)}/${copyId}/pieces?${query.toString()}`, piece)
+      },
+
+      /** Null if there is none. */
+      newest: async (deployServerId: string): Promise<Readable | null> => {
+        try {
+          return await large(`${swarmCopies(deployServerId)}/newest`)
+        } catch (error) {
+          if (error instanceof PlatformFault && error.status === 404) return null
+          throw error
+        }
+      },
+    },
+
     backups: {
       begin: async (
         deployServerId: string,
@@ -289,6 +316,7 @@ const forDatabase = (id: string | null): string =>
   id === null ? '' : `?database_id=${encodeURIComponent(id)}`
 const onMachine = (machineId?: string): string =>
   machineId === undefined ? '' : `?machine_id=${encodeURIComponent(machineId)}`
+const swarmCopies = (deployServerId: string): string => `${deployServer(deployServerId)}/swarm-copies`
 const joinToken = (deployServerId: string): string => `${deployServer(deployServerId)}/join-token`
 const Wanted = z.object({ wanted: WantedDisk.nullable() })
 const Secrets = z.object({

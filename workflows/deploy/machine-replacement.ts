@@ -1,4 +1,4 @@
-import { ActivityFailure } from '@temporalio/workflow'
+import { ActivityFailure, type ActivityOptions, isCancellation } from '@temporalio/workflow'
 import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
@@ -10,6 +10,7 @@ import {
   deployments,
   emptyNode,
   makeNode,
+  placeOf,
   platform,
   readmit,
   register,
@@ -96,13 +97,81 @@ async function releaseAgain({ id, carryOut }: Server, name: string, when: string
   await together(apps.map(release))
 }
 
-/**
- * The workers run on while there is no control plane. The new one forms a new Swarm. A worker that joins it ends its
- * applications and starts them again, so the workers join one after another.
- */
+/** The workers run on while there is no control plane. */
 async function replaceControlPlane(work: Server): Promise<void> {
   const { id } = work
+  await copyOnce(id)
   await renewNode(work, 'cp')
+  if (await bringsBack(work)) await takeUp(work)
+  else await formAnew(work)
+  await fill(work, 'cp')
+}
+
+/** The former control plane may still answer: the new one then knows all that it knew. */
+async function copyOnce(id: string): Promise<void> {
+  const { cp } = await platform.placesOfNodes(id)
+  if (!cp) return
+  const rules = {
+    scheduleToStartTimeout: '10 s',
+    startToCloseTimeout: '1 minute',
+    retry: { maximumAttempts: 1 },
+  }
+  await on(cp.host_id, rules as Partial<ActivityOptions>)
+    .copySwarmOnHost(id, cp.machine_id)
+    .catch(() => undefined)
+}
+
+// A copy that cannot be read is not waited for.
+const triesToBringBack = 5
+
+async function bringsBack(work: Server): Promise<boolean> {
+  const { id } = work
+  await say(work, 'bringing the Swarm back')
+  const { host_id, machine_id, answers_within_sec } = await placeOf(id, 'cp')
+  const trying = on(host_id, { retry: { initialInterval: '500 ms', maximumAttempts: triesToBringBack } })
+  try {
+    return await trying.bringBackSwarmOnHost(id, machine_id, answers_within_sec)
+  } catch (error) {
+    if (isCancellation(error)) throw error
+    await on(host_id).forgetSwarmOnHost(machine_id) // the copy may be there by half
+    return false
+  }
+}
+
+/** The new control plane is the manager that the former one was: the workers and their applications run on. */
+async function takeUp(work: Server): Promise<void> {
+  const { id } = work
+  await register(work, 'cp')
+  await work.settle(() => platform.noteReplaced(id, 'cp', work.operation_id))
+  await say(work, 'looking for the workers')
+  for (const name of await platform.workersThatAnswer(id)) await findAgain(work, name)
+  await apply(id)
+}
+
+// A worker looks for its manager again every few seconds. Each try to admit it waits for ten.
+const triesToFind = 6
+
+/** A worker that has joined since the last copy is not known, and joins anew. */
+async function findAgain(work: Server, name: string): Promise<void> {
+  const { id } = work
+  const { [name]: place, cp } = await platform.placesOfNodes(id)
+  if (!place || !cp) return
+  const manager = on(cp.host_id, { retry: { initialInterval: '500 ms', maximumAttempts: triesToFind } })
+  try {
+    await manager.admitNodeOnHost(cp.machine_id, place.machine_id, place.ip_address, id)
+  } catch (error) {
+    if (isCancellation(error)) throw error
+    await on(place.host_id).leaveSwarmOnHost(place.machine_id)
+  }
+  await register(work, name)
+}
+
+/**
+ * Forms a new Swarm. A worker that joins it ends its applications and starts them again, so the workers join one after
+ * another.
+ */
+async function formAnew(work: Server): Promise<void> {
+  const { id } = work
   await say(work, 'forming a new Swarm')
   await register(work, 'cp')
   await work.settle(() => platform.noteReplaced(id, 'cp', work.operation_id))
@@ -114,7 +183,6 @@ async function replaceControlPlane(work: Server): Promise<void> {
       await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
     })
   }
-  await fill(work, 'cp')
 }
 
 type Serving = Awaited<ReturnType<typeof deployments.servingOn>>[number]

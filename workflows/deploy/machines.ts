@@ -28,7 +28,7 @@ export async function say({ id, progress }: Server, words: string): Promise<void
 }
 
 /** The host and address of a node’s machine. Throws if it is not on a host. */
-async function placeOf(id: string, name: string): Promise<MachinePlace> {
+export async function placeOf(id: string, name: string): Promise<MachinePlace> {
   const place = (await platform.placesOfNodes(id))[name]
   if (place) return place
   throw ApplicationFailure.nonRetryable(`The machine ${name} is not on a host`, 'machine_missing')
@@ -61,7 +61,7 @@ export async function register(work: Server, name: string): Promise<void> {
   else {
     const manager = await placeOf(id, 'cp')
     await on(host_id).joinSwarmOnHost(id, machine_id, ip_address, manager.ip_address, answers_within_sec)
-    await on(manager.host_id).admitNodeOnHost(manager.machine_id, machine_id, ip_address)
+    await on(manager.host_id).admitNodeOnHost(manager.machine_id, machine_id, ip_address, id)
   }
   await platform.noteNode(id, name, { registered: true })
 }
@@ -153,7 +153,7 @@ export async function readmit(
 ): Promise<void> {
   // The worker or its control plane may be lost: then the wait is for nothing.
   const once = on(manager.host_id, { scheduleToStartTimeout: '1 minute', retry: { maximumAttempts: 1 } })
-  await once.admitNodeOnHost(manager.machine_id, place.machine_id, place.ip_address)
+  await once.admitNodeOnHost(manager.machine_id, place.machine_id, place.ip_address, id)
   await platform.noteNode(id, name, { registered: true })
 }
 

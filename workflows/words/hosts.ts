@@ -37,6 +37,11 @@ export const hostWords: Words<HostActivities> = {
     `Form the Swarm of deploy server ${serverId} on machine ${machineId}`,
   joinSwarmOnHost: (serverId, machineId) =>
     `Join machine ${machineId} to the Swarm of deploy server ${serverId}`,
+  copySwarmOnHost: (serverId) => `Copy what the control plane of deploy server ${serverId} knows`,
+  bringBackSwarmOnHost: (serverId, machineId) =>
+    `Bring the Swarm of deploy server ${serverId} back on machine ${machineId}`,
+  forgetSwarmOnHost: (machineId) => `Have machine ${machineId} forget its Swarm`,
+  leaveSwarmOnHost: (machineId) => `Have machine ${machineId} leave its Swarm`,
   admitNodeOnHost: (_managerId, machineId) => `Let machine ${machineId} take work`,
   drainNodeOnHost: (_managerId, machineId) => `Move all work away from machine ${machineId}`,
   removeNodeOnHost: (_managerId, machineId) => `Remove machine ${machineId} from its Swarm`,

@@ -19,20 +19,29 @@ import { makeForgetImages, makeMachineRegistries } from '../../../drivers/swarm/
 import { makeRegistryCopies } from '../../../drivers/swarm/registry-copies.ts'
 import { makeFreeBytes, makeScratchEngines } from '../../../drivers/swarm/scratch-engines.ts'
 import { makeSwarmServices, serviceLabel } from '../../../drivers/swarm/services.ts'
+import { makeSwarmStates } from '../../../drivers/swarm/states.ts'
 import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import { makeTaskLogs } from '../../../drivers/swarm/task-logs.ts'
 import type { Uploads } from '../../../drivers/swarms.ts'
 import { makeUploads } from '../../../drivers/swarm/uploads.ts'
 import { makeMachineVolumes, makeRunningContainers } from '../../../drivers/swarm/volumes.ts'
+import type { Logger } from '../../../lib/log.ts'
 import type { InternalApi } from '../internal-api.ts'
 import { connectFromMachines, dialMachines, reachesFromMachines } from '../machine-engines.ts'
 import type { HostPart } from '../part.ts'
+import { makeSwarmCopier } from '../swarm-copier.ts'
 
 interface Parts {
   engine: Pick<InstanceEngine, 'pipe'>
   dockerHost: string
   registries: MachineRegistries
-  api: Pick<InternalApi, 'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds' | 'backups'>
+  /** The machines that are looked at again and again. */
+  machines: () => string[]
+  api: Pick<
+    InternalApi,
+    'keepJoining' | 'joiningOf' | 'deployServices' | 'artifact' | 'builds' | 'backups' | 'swarmCopies'
+  >
+  log: Logger
 }
 
 /** The registries in the machines of this host. */
@@ -49,12 +58,16 @@ export function openRegistries({
 export const openUploads = ({ pipe }: Pick<InstanceEngine, 'pipe'>): Uploads => makeUploads(pipe)
 
 /** The machines of deploy servers on this host, and their Swarms. */
-export function deployPart({ engine, dockerHost, registries, api }: Parts): HostPart {
+export function deployPart({ engine, dockerHost, registries, machines, api, log }: Parts): HostPart {
   const dial = dialMachines(engine)
   const connectFrom = connectFromMachines(engine)
+  const states = makeSwarmStates(engine.pipe)
+  const copier = makeSwarmCopier({ states, api: api.swarmCopies, machines, log })
   const nodes = makeDeployNodesOnHost({
     membership: makeSwarmMembership(dial),
     joining: { keep: api.keepJoining, of: api.joiningOf },
+    states,
+    copies: { ...copier, newest: api.swarmCopies.newest },
   })
   const commands = makeTaskCommands(dial)
   const services = makeDeployServicesOnHost({
@@ -64,6 +77,7 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     volumes: makeMachineVolumes(dial),
     containers: makeRunningContainers(dial),
     wanted: api.deployServices,
+    changed: copier.soon,
     connectFrom,
     reaches: reachesFromMachines(engine),
   })
@@ -93,5 +107,5 @@ export function deployPart({ engine, dockerHost, registries, api }: Parts): Host
     api: api.backups,
   })
   const activities = { ...nodes, ...services, ...artifacts, ...builds, ...databases, ...backups }
-  return { name: 'deploy', activities }
+  return { name: 'deploy', activities, keep: (signal) => copier.keep(signal) }
 }
