@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals'
-import { loadAppImages } from '../support/app-images.ts'
+import { loadAppImages, tellsItsStart } from '../support/app-images.ts'
 import type { Accepted, DeployServerBody } from '../support/client.ts'
 import { applicationsOf } from '../support/clients/applications.ts'
 import { engine } from '../support/engine.ts'
@@ -174,23 +174,35 @@ describe('a removal of a worker', () => {
   )
 })
 
+/** An application, and what checks that it has not started again. */
+async function untouched(tenant: TestTenant, server: DeployServerBody): Promise<() => Promise<void>> {
+  await loadAppImages(tenant.owner, server)
+  const { url } = await applicationsOf(tenant.owner, server.id).make({ command: tellsItsStart })
+  const { text: began } = await visit(url)
+  return async () => expect((await visit(url)).text).toBe(began)
+}
+
 describe('the replacement of a machine', () => {
   const replacing = {
     'removes a machine': says(/removing/),
     'makes a machine': says(/making/),
     'has machines join': says(/Swarm/),
+    'has all but its images': says(/looking|releasing/),
   }
   const cases = ['w1', 'cp'].flatMap((machine) => points(replacing).map((point) => ({ machine, ...point })))
   test.each(sampled(cases, 1))(
     'completes for $machine if $victim is killed when it $when',
     async ({ machine, victim, moment }) => {
       const tenant = await makeTenant()
-      const { id } = await tenant.owner.deployServers.make()
+      const server = await tenant.owner.deployServers.make()
+      const { id } = server
+      const runsStill = machine === 'cp' && victim !== 'w1' ? await untouched(tenant, server) : null
       const path = `/api/v1/deploy-servers/${id}/machines/${machine}/replace`
       const { operation } = await tenant.owner.begin('POST', path)
       await moment(tenant, operation)
       await killDuring(victim, tenant, id, operation)
       expect(await operation.end()).toMatchObject({ state: 'succeeded', error: null })
+      await runsStill?.()
       await ready(tenant, id, 1)
       await remove(tenant, id)
     },

@@ -2,6 +2,8 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
+import { readBlob } from '../../models/blobs.ts'
+import { SwarmCopy } from '../../models/deploy/swarm-copies.ts'
 import type { DeployServerBody, Json } from '../support/client.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { testDrawn } from '../support/drawn.ts'
@@ -202,6 +204,15 @@ describe('a deploy server', () => {
     await (await deployServers.delete(id)).operation.success()
   })
 
+  test('has a sealed copy of what its control plane knows of the Swarm', async () => {
+    const whole = { tenant_id: tenant.id, deploy_server_id: server.id, whole: { $gt: 0 } }
+    const copy = await eventually(async () => SwarmCopy.findOne(whole).lean())
+    for (const piece of copy.pieces) {
+      const bytes = await readBlob(piece)
+      for (const words of ['swarm-node.key', 'PRIVATE KEY', 'raft']) expect(bytes.includes(words)).toBe(false)
+    }
+  })
+
   testDrawn('is deleted with everything that it has made, and with those who subscribed to it', async () => {
     const events = eventsOf(tenant.owner, server.id)
     await events.test((await events.make({ url: 'http://localhost:9/' })).id)
@@ -212,5 +223,6 @@ describe('a deploy server', () => {
     expect(await engine.withLabel('keelson.tenant', tenant.id)).toEqual([])
     expect(await EventSubscription.countDocuments({ tenant_id: tenant.id })).toBe(0)
     expect(await EventDelivery.countDocuments({ tenant_id: tenant.id })).toBe(0)
+    expect(await SwarmCopy.countDocuments({ tenant_id: tenant.id })).toBe(0)
   })
 })

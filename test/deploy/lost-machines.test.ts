@@ -6,9 +6,9 @@ import { Deployment } from '../../models/deploy/deployments.ts'
 import { SwarmCopy } from '../../models/deploy/swarm-copies.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
-import { loadAppImages } from '../support/app-images.ts'
+import { loadAppImages, tellsItsStart } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
-import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
+import { applicationsOf } from '../support/clients/applications.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { type ServiceBody, servicesOf } from '../support/clients/services.ts'
 import { describeHosts, first, second, third } from '../support/describe-hosts.ts'
@@ -164,15 +164,21 @@ describeHosts('a deploy server', () => {
   const managerNode = async (): Promise<string | null | undefined> =>
     (await DeployServer.findOne({ _id: server.id, tenant_id: tenant.id }).lean())?.manager_node_id
 
-  /** An application that answers with when it started. */
-  const sinceWhen = (): Promise<ApplicationBody> => {
-    const page =
-      'mkdir -p /tmp/w; date +%s.%N >/tmp/w/index.html; cat /proc/sys/kernel/random/uuid >>/tmp/w/index.html'
-    return apps.make({ command: ['sh', '-c', `${page}; exec httpd -f -p "$PORT" -h /tmp/w`] })
+  /** Begins to replace the control plane, and hides the copy of what it knew. */
+  const replacingWithoutCopy = async () => {
+    const its = { tenant_id: tenant.id, machine_id: (await now()).control_plane?.machine_id ?? '' }
+    const replacement = await replacing('cp')
+    const there = { _id: server.id, tenant_id: tenant.id, 'nodes.machine_id': its.machine_id }
+    await eventually(async () => !(await DeployServer.exists(there)))
+    await SwarmCopy.updateMany(its, { $set: { whole: 0 } })
+    return replacement
   }
 
   test('does not touch its applications while its control plane is replaced', async () => {
-    const [app, former] = [await sinceWhen(), (await now()).control_plane?.machine_id]
+    const [app, former] = [
+      await apps.make({ command: tellsItsStart }),
+      (await now()).control_plane?.machine_id,
+    ]
     const swarm = await managerNode()
     const [{ deployment_id }, { text: since }] = [await apps.get(app.id), await visit(app.url)]
     const visiting = visitors(app.url)
@@ -198,18 +204,10 @@ describeHosts('a deploy server', () => {
     const page = 'mkdir -p /tmp/w/cgi-bin; echo v1 >/tmp/w/index.html'
     const command = ['sh', '-c', `${page}; ${slow}; exec httpd -f -p "$PORT" -h /tmp/w`]
     const [app, wide] = [await apps.make(), await apps.make({ replicas: 2, command })]
-    const [{ deployment_id }, machine] = [
-      await apps.get(app.id),
-      (await now()).control_plane?.machine_id ?? '',
-    ]
+    const { deployment_id } = await apps.get(app.id)
     const visiting = [visitors(wide.url), visitors(wide.url, 4, '/cgi-bin/slow')] // the slow ones are always in flight
     const swarm = await managerNode()
-    const replacement = await replacing('cp')
-    await eventually(
-      async () =>
-        !(await DeployServer.exists({ _id: server.id, tenant_id: tenant.id, 'nodes.machine_id': machine })),
-    )
-    await SwarmCopy.updateMany({ machine_id: machine, tenant_id: tenant.id }, { $set: { whole: 0 } })
+    const replacement = await replacingWithoutCopy()
     await replacement.success()
     expect(await managerNode()).not.toBe(swarm)
     expect((await visit(app.url)).text).toBe('v1')
@@ -229,7 +227,7 @@ describeHosts('a deploy server', () => {
       await (await replacing('cp')).success()
       expect(await hostOf('cp')).toBe(second.id)
       await open([first, third])
-      const app = await sinceWhen()
+      const app = await apps.make({ command: tellsItsStart })
       const { text: since } = await visit(app.url)
       const events = eventsOf(tenant.owner, server.id)
       const { id: subscription } = await events.make({ url: 'https://hooks.example.com/' })
@@ -315,7 +313,7 @@ describeHosts('a deploy server', () => {
     const its = { tenant_id: tenant.id, lb_id: server.lb_id }
     const weights = async (): Promise<number[]> =>
       (await Route.find(its).lean()).flatMap(({ targets }) => targets.map(({ weight }) => weight))
-    const replacement = await replacing('cp')
+    const replacement = await replacingWithoutCopy()
     await eventually(async () => (await weights()).includes(0))
     const { workflow_id } = await replacement.now()
     await temporalClient(stackSettings()).workflow.getHandle(workflow_id).terminate()

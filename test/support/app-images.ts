@@ -9,6 +9,13 @@ import { innerEngine } from './machines-inside.ts'
 const serve =
   'mkdir -p /tmp/w/cgi-bin; echo "$VERSION $GREETING" >/tmp/w/index.html; cp /tmp/w/index.html /tmp/w/health; exec httpd -f -p "$PORT" -h /tmp/w'
 
+/** A command that answers with something else after each start. */
+export const tellsItsStart = [
+  'sh',
+  '-c',
+  'mkdir -p /tmp/w; cat /proc/sys/kernel/random/uuid >/tmp/w/index.html; exec httpd -f -p "$PORT" -h /tmp/w',
+]
+
 const commands = {
   v1: serve,
   v2: serve,

@@ -70,7 +70,7 @@ export function makeSwarmCopier({ states, api, machines, log }: Parts) {
     now,
 
     /** The same in a second, in the background. */
-    soon(deployServerId: string, machineId: string): void {
+    soon: (deployServerId: string, machineId: string): void => {
       if (waiting.has(machineId)) return
       waiting.add(machineId)
       void delay(soonMs, undefined, { ref: false }).then(() => {

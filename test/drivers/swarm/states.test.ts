@@ -30,7 +30,7 @@ const engine = makeDockerEngine({
 })
 const dial = dialMachines(engine)
 const membership = makeSwarmMembership(dial)
-const states = makeSwarmStates(engine.pipe)
+const states = makeSwarmStates((id, command) => engine.pipe(id, command))
 const address = '127.0.0.1' // each manager is alone
 const startsWithinMs = 60_000
 
@@ -121,7 +121,7 @@ testLong('reads a log that is full, and the one that follows on it', async () =>
 })
 
 test('tells if the log has not only grown', async () => {
-  const at = position as SwarmStatePosition | null
+  const at = position
   if (!at) throw new Error('nothing was read')
   await addConfig(manager, 'more', Buffer.from('more'))
   const other = { ...at, end: randomBytes(4096) }
