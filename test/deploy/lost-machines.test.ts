@@ -3,7 +3,6 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { temporalClient } from '../../lib/temporal.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { Deployment } from '../../models/deploy/deployments.ts'
-import { SwarmCopy } from '../../models/deploy/swarm-copies.ts'
 import { Host } from '../../models/compute/hosts.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
 import { loadAppImages, tellsItsStart } from '../support/app-images.ts'
@@ -17,6 +16,7 @@ import { closeFurther, open, type TestHost } from '../support/hosts.ts'
 import { testLong } from '../support/long-tests.ts'
 import { platform } from '../support/platform.ts'
 import { stackSettings } from '../support/stack.ts'
+import { hideSwarmCopies } from '../support/swarm-copies.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
 
@@ -166,11 +166,9 @@ describeHosts('a deploy server', () => {
 
   /** Begins to replace the control plane, and hides the copy of what it knew. */
   const replacingWithoutCopy = async () => {
-    const its = { tenant_id: tenant.id, machine_id: (await now()).control_plane?.machine_id ?? '' }
+    const former = (await now()).control_plane?.machine_id ?? ''
     const replacement = await replacing('cp')
-    const there = { _id: server.id, tenant_id: tenant.id, 'nodes.machine_id': its.machine_id }
-    await eventually(async () => !(await DeployServer.exists(there)))
-    await SwarmCopy.updateMany(its, { $set: { whole: 0 } })
+    await hideSwarmCopies(server.id, former)
     return replacement
   }
 

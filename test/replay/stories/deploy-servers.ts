@@ -12,6 +12,7 @@ import { makeDatabaseImages } from '../../support/database-images.ts'
 import { eventually } from '../../support/eventually.ts'
 import { Operation } from '../../support/client.ts'
 import { openPebble, type Pebble } from '../../support/pebble.ts'
+import { hideSwarmCopies } from '../../support/swarm-copies.ts'
 import { tenant, type Stories } from '../world.ts'
 import { closeAcme } from './load-balancers.ts'
 
@@ -101,6 +102,12 @@ export const deployServerStories: Stories = {
   },
   'replaceDeployServer.worker': () => replacementOf('w1'),
   'replaceDeployServer.controlPlane': () => replacementOf('cp'),
+  'replaceDeployServer.withoutCopy': async () => {
+    const { id, control_plane } = await deployServers.get(await theServer())
+    const replacement = await replacementOf('cp')
+    await hideSwarmCopies(id, control_plane?.machine_id ?? '')
+    return replacement
+  },
   'createDeployment.volumes': async () => {
     const apps = await applications()
     const app = await theApplication()
