@@ -32,6 +32,8 @@ const path = '/api/v1/deploy-servers'
 ;(isLong ? describe : describe.skip)('a deploy server of VMs', () => {
   let tenant: TestTenant
   let server: DeployServerBody
+  let url: string
+  const noteStart = '/bin/busybox cat /proc/sys/kernel/random/uuid >/site/began'
 
   beforeAll(async () => {
     tenant = await makeTenant()
@@ -81,7 +83,7 @@ const path = '/api/v1/deploy-servers'
         'COPY busybox /bin/busybox',
         'RUN ["/bin/busybox", "mkdir", "/site"]',
         'RUN ["/bin/busybox", "sh", "-c", "echo from a VM >/site/index.html"]',
-        'CMD ["/bin/busybox", "sh", "-c", "exec /bin/busybox httpd -f -p $PORT -h /site"]',
+        `CMD ["/bin/busybox", "sh", "-c", "${noteStart}; exec /bin/busybox httpd -f -p $PORT -h /site"]`,
       ]
       // No registry of images answers here, and the machines have no images.
       const artifact_id = await builds.push('shop', [
@@ -97,9 +99,21 @@ const path = '/api/v1/deploy-servers'
         health_check: { within_sec: 600 },
       })
       await operation.success(30 * minutes)
-      expect((await visit((await apps.get(id)).url)).text).toBe('from a VM')
+      ;({ url } = await apps.get(id))
+      expect((await visit(url)).text).toBe('from a VM')
     },
     60 * minutes,
+  )
+
+  test(
+    'does not touch the application while the control plane is replaced',
+    async () => {
+      const { text: began } = await visit(url, '/began')
+      const { operation } = await tenant.owner.begin('POST', `${path}/${server.id}/machines/cp/replace`)
+      await operation.success(bootsWithinMs)
+      expect(await visit(url, '/began')).toMatchObject({ status: 200, text: began })
+    },
+    bootsWithinMs,
   )
 
   test(

@@ -25,6 +25,8 @@ const everyMs = 30_000
 /** The Swarm has placed a new service by then, and the changes of a few deployments are one piece. */
 const soonMs = 1_000
 const atOnce = 4
+/** So many failures one after another take some minutes. */
+const worthAWarning = 10
 /** A copy that has so many is begun anew: it has each change since its beginning. */
 const piecesAtMost = 1_000
 
@@ -36,6 +38,8 @@ export function makeSwarmCopier({ states, api, machines, log }: Parts) {
   const known = new Map<string, Kept>()
   /** Those that are copied soon. */
   const waiting = new Set<string>()
+  /** How often the last copies of a machine failed. */
+  const failures = new Map<string, number>()
   const inTurn = makeNamedQueues()
 
   async function copy(deployServerId: string, machineId: string): Promise<void> {
@@ -60,10 +64,17 @@ export function makeSwarmCopier({ states, api, machines, log }: Parts) {
   const now = (deployServerId: string, machineId: string): Promise<void> =>
     inTurn(machineId, () => copy(deployServerId, machineId))
 
-  const tryTo = (deployServerId: string, machineId: string): Promise<void> =>
-    now(deployServerId, machineId).catch((err: unknown) =>
-      log.debug({ err, machine_id: machineId }, 'what a control plane knows was not copied; trying again'),
-    )
+  async function tryTo(deployServerId: string, machineId: string): Promise<void> {
+    try {
+      await now(deployServerId, machineId)
+      failures.delete(machineId)
+    } catch (err) {
+      const count = (failures.get(machineId) ?? 0) + 1
+      failures.set(machineId, count)
+      const level = count % worthAWarning === 0 ? 'warn' : 'debug' // it may have just ended
+      log[level]({ err, machine_id: machineId }, 'what a control plane knows was not copied; trying again')
+    }
+  }
 
   return {
     /** Copies what is new. Throws what the machine and the API throw. */
@@ -88,7 +99,7 @@ export function makeSwarmCopier({ states, api, machines, log }: Parts) {
           const here = all.filter(({ machine_id }) => running.has(machine_id))
           await mapAtOnce(here, atOnce, (one) => tryTo(one.deploy_server_id, one.machine_id))
           const ids = new Set(all.map(({ machine_id }) => machine_id))
-          for (const id of known.keys()) if (!ids.has(id)) known.delete(id)
+          for (const map of [known, failures]) for (const id of map.keys()) if (!ids.has(id)) map.delete(id)
         } catch (err) {
           log.debug({ err }, 'the control planes on this host are not known; trying again')
         }

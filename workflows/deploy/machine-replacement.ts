@@ -153,17 +153,16 @@ const triesToFind = 6
 
 /** A worker that has joined since the last copy is not known, and joins anew. */
 async function findAgain(work: Server, name: string): Promise<void> {
-  const { id } = work
-  const { [name]: place, cp } = await platform.placesOfNodes(id)
-  if (!place || !cp) return
-  const manager = on(cp.host_id, { retry: { initialInterval: '500 ms', maximumAttempts: triesToFind } })
+  const rules = { retry: { initialInterval: '500 ms', maximumAttempts: triesToFind } } as const
   try {
-    await manager.admitNodeOnHost(cp.machine_id, place.machine_id, place.ip_address, id)
+    await register(work, name, rules)
   } catch (error) {
     if (isCancellation(error)) throw error
+    const { [name]: place } = await platform.placesOfNodes(work.id)
+    if (!place) return
     await on(place.host_id).leaveSwarmOnHost(place.machine_id)
+    await register(work, name)
   }
-  await register(work, name)
 }
 
 /**
