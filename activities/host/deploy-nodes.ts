@@ -98,6 +98,11 @@ export const makeDeployNodesOnHost = ({ membership, joining, states, copies }: P
   removeNodeOnHost: (managerId: string, machineId: string): Promise<void> =>
     membership.remove(managerId, machineId),
 
+  async knowsNodeOnHost(managerId: string, machineId: string): Promise<boolean> {
+    const members = await membership.members(managerId)
+    return members.some(({ machine_id }) => machine_id === machineId)
+  },
+
   /** Has a machine leave its Swarm, which ends its applications. */
   leaveSwarmOnHost: (machineId: string): Promise<void> => membership.leave(machineId),
 })

@@ -15,6 +15,7 @@ import { eventually } from '../support/eventually.ts'
 import { closeFurther, open, type TestHost } from '../support/hosts.ts'
 import { testLong } from '../support/long-tests.ts'
 import { platform } from '../support/platform.ts'
+import { innerEngine } from '../support/machines-inside.ts'
 import { stackSettings } from '../support/stack.ts'
 import { hideSwarmCopies } from '../support/swarm-copies.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
@@ -216,6 +217,18 @@ describeHosts('a deploy server', () => {
     await (await apps.deploy(app.id, { tag: 'v2' })).operation.success()
     expect((await visit(app.url)).text).toBe('v2')
     for (const { id } of [app, wide]) await (await apps.delete(id)).operation.success()
+  })
+
+  testLong('has a worker join anew that its new control plane does not know', async () => {
+    const { control_plane, workers } = await now()
+    const manager = await innerEngine(tenant.owner, control_plane?.machine_id ?? '')
+    const nodes = (await manager.listNodes()) as { ID: string; Spec: { Labels: Record<string, string> } }[]
+    const node = nodes.find(({ Spec }) => Spec.Labels['keelson.machine'] === workers[1]?.machine_id)
+    await manager.getNode(node?.ID ?? '').remove({ force: true })
+    await (await replacing('cp')).success()
+    const app = await apps.make({ replicas: 2 })
+    expect((await placesOf(app.id)).nodes.toSorted()).toEqual(['w1', 'w2'])
+    await (await apps.delete(app.id)).operation.success()
   })
 
   testLong(

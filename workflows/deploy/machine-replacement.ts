@@ -148,21 +148,13 @@ async function takeUp(work: Server): Promise<void> {
   await apply(id)
 }
 
-// A worker looks for its manager again every few seconds. Each try to admit it waits for ten.
-const triesToFind = 6
-
-/** A worker that has joined since the last copy is not known, and joins anew. */
+/** A worker that has joined since the last copy is not known to the manager, and joins anew. */
 async function findAgain(work: Server, name: string): Promise<void> {
-  const rules = { retry: { initialInterval: '500 ms', maximumAttempts: triesToFind } } as const
-  try {
-    await register(work, name, rules)
-  } catch (error) {
-    if (isCancellation(error)) throw error
-    const { [name]: place } = await platform.placesOfNodes(work.id)
-    if (!place) return
+  const { cp, [name]: place } = await platform.placesOfNodes(work.id)
+  if (!cp || !place) return
+  if (!(await on(cp.host_id).knowsNodeOnHost(cp.machine_id, place.machine_id)))
     await on(place.host_id).leaveSwarmOnHost(place.machine_id)
-    await register(work, name)
-  }
+  await register(work, name)
 }
 
 /**

@@ -1,4 +1,4 @@
-import { type ActivityOptions, ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
+import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
 import type { DeployServerActivities, MachinePlace } from '../../activities/deploy/deploy-servers.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
@@ -54,24 +54,14 @@ export async function makeNode(
 }
 
 /** Has the machine join the Swarm, or finds it there; the control plane forms it. */
-export async function register(
-  work: Server,
-  name: string,
-  rules: Partial<ActivityOptions> = {},
-): Promise<void> {
+export async function register(work: Server, name: string): Promise<void> {
   const { id } = work
   const { host_id, machine_id, ip_address, answers_within_sec } = await placeOf(id, name)
   if (name === 'cp') await on(host_id).formSwarmOnHost(id, machine_id, ip_address, answers_within_sec)
   else {
     const manager = await placeOf(id, 'cp')
-    await on(host_id, rules).joinSwarmOnHost(
-      id,
-      machine_id,
-      ip_address,
-      manager.ip_address,
-      answers_within_sec,
-    )
-    await on(manager.host_id, rules).admitNodeOnHost(manager.machine_id, machine_id, ip_address, id)
+    await on(host_id).joinSwarmOnHost(id, machine_id, ip_address, manager.ip_address, answers_within_sec)
+    await on(manager.host_id).admitNodeOnHost(manager.machine_id, machine_id, ip_address, id)
   }
   await platform.noteNode(id, name, { registered: true })
 }

@@ -40,6 +40,7 @@ export const hostWords: Words<HostActivities> = {
   copySwarmOnHost: (serverId) => `Copy what the control plane of deploy server ${serverId} knows`,
   bringBackSwarmOnHost: (serverId, machineId) =>
     `Bring the Swarm of deploy server ${serverId} back on machine ${machineId}`,
+  knowsNodeOnHost: (_managerId, machineId) => `Look for machine ${machineId} in its Swarm`,
   forgetSwarmOnHost: (machineId) => `Have machine ${machineId} forget its Swarm`,
   leaveSwarmOnHost: (machineId) => `Have machine ${machineId} leave its Swarm`,
   admitNodeOnHost: (_managerId, machineId) => `Let machine ${machineId} take work`,
