@@ -3,6 +3,7 @@ import { newId } from '../../lib/ids.ts'
 import { UnwantedBlob } from '../../models/blobs.ts'
 import { LogPiece } from '../../models/compute/log-archive.ts'
 import { BackupPart } from '../../models/deploy/backup-parts.ts'
+import { SwarmCopy } from '../../models/deploy/swarm-copies.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { storedBlobs } from '../support/blobs.ts'
 import type { Json } from '../support/clients/ask.ts'
@@ -96,15 +97,16 @@ const storedIn = (bucket: string | null): Promise<string[]> =>
   bucket && s3 ? s3.keys(bucket) : storedBlobs()
 
 /**
- * What has been stored since `before` is the parts, beside archived logs and what the platform removes by itself: a write that
- * was cut off, after an hour.
+ * What has been stored since `before` is the parts, beside archived logs, copies of Swarms, and what the platform removes by
+ * itself: a write that was cut off, after an hour.
  */
 async function holdsThePartsAlone(execution: string, bucket: string | null, before: string[]): Promise<void> {
   const parts = (await partsOf(execution)).map(({ blob }) => blob.key)
   await eventually(async () => {
     const leaving = (await UnwantedBlob.find().lean()).map(({ _id }) => _id)
     const logs = await LogPiece.distinct('_id').setOptions(everyTenant)
-    const others = new Set([...leaving, ...logs])
+    const swarms = (await SwarmCopy.find().setOptions(everyTenant).lean()).flatMap(({ pieces }) => pieces)
+    const others = new Set([...leaving, ...logs, ...swarms.map(({ key }) => key)])
     const stored = (await storedIn(bucket)).filter((key) => !before.includes(key))
     const kept = stored.filter((key) => !others.has(key))
     return String(kept.toSorted()) === String(parts.toSorted())
