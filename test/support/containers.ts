@@ -19,9 +19,17 @@ export const makeEngine = (
   range: readonly [number, number] = testPorts,
   hostId: string = testHost,
   at: string = dockerHost,
+  { machines = false } = {},
 ): ContainerEngine =>
-  makeDockerEngine({ hostId, dockerHost: at, ports: makeHostPorts({ address: '127.0.0.1', range }) })
+  makeDockerEngine({
+    hostId,
+    dockerHost: at,
+    ports: makeHostPorts({ address: '127.0.0.1', range }),
+    machines,
+  })
 export const engine: ContainerEngine = makeEngine()
+/** Of a host whose operator allows machines that are containers. */
+export const machineEngine: ContainerEngine = makeEngine(testPorts, testHost, dockerHost, { machines: true })
 export const files: LogFiles = makeDockerLogFiles({
   hostId: testHost,
   dockerHost,

@@ -7,33 +7,23 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import type Docker from 'dockerode'
-import { readSettings } from '../../../config.ts'
 import type { ContainerSpec } from '../../../drivers/containers.ts'
-import { makeDockerEngine } from '../../../drivers/docker/engine.ts'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
-import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
 import { newId } from '../../../lib/ids.ts'
 import { dialMachines } from '../../../worker/host/machine-engines.ts'
 import {
   containerSpec,
   docker,
   engine as engineWithout,
+  machineEngine as engine,
   removeTestContainers,
-  testHost,
-  testPorts,
 } from '../../support/containers.ts'
 import { eventually } from '../../support/eventually.ts'
 
 // Machines of deploy servers as containers: an engine runs in them, within their limits, and what they must not reach
 // stays out of reach. Root in a machine may mount /proc anew: docs/deploy-servers.md says what is not promised.
 
-const engine = makeDockerEngine({
-  hostId: testHost,
-  dockerHost: readSettings('host').KEELSON_DOCKER_HOST,
-  ports: makeHostPorts({ address: '127.0.0.1', range: testPorts }),
-  machines: true,
-})
 const dial = dialMachines(engine)
 
 let folder: string

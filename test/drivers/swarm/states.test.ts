@@ -7,27 +7,18 @@ import { buffer, text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import type Docker from 'dockerode'
 import { pack } from 'tar-stream'
-import { readSettings } from '../../../config.ts'
-import { makeDockerEngine } from '../../../drivers/docker/engine.ts'
 import { engineOf } from '../../../drivers/swarm/dial.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
 import { makeSwarmStates } from '../../../drivers/swarm/states.ts'
 import type { SwarmStatePosition } from '../../../drivers/swarms.ts'
-import { makeHostPorts } from '../../../drivers/system/host-ports.ts'
 import { newId } from '../../../lib/ids.ts'
 import { dialMachines } from '../../../worker/host/machine-engines.ts'
 import { testLong } from '../../support/long-tests.ts'
-import { containerSpec, removeTestContainers, testHost, testPorts } from '../../support/containers.ts'
+import { containerSpec, machineEngine as engine, removeTestContainers } from '../../support/containers.ts'
 
 // A manager whose machine is lost, and another machine that goes on in its place with a copy. Each test continues from the one
 // before it.
 
-const engine = makeDockerEngine({
-  hostId: testHost,
-  dockerHost: readSettings('host').KEELSON_DOCKER_HOST,
-  ports: makeHostPorts({ address: '127.0.0.1', range: testPorts }),
-  machines: true,
-})
 const dial = dialMachines(engine)
 const membership = makeSwarmMembership(dial)
 const states = makeSwarmStates((id, command) => engine.pipe(id, command))
