@@ -98,6 +98,7 @@ export const makeDeployNodesOnHost = ({ membership, joining, states, copies }: P
   removeNodeOnHost: (managerId: string, machineId: string): Promise<void> =>
     membership.remove(managerId, machineId),
 
+  /** Whether the manager knows the machine as a member. */
   async knowsNodeOnHost(managerId: string, machineId: string): Promise<boolean> {
     const members = await membership.members(managerId)
     return members.some(({ machine_id }) => machine_id === machineId)

@@ -1,4 +1,4 @@
-import type { Readable } from 'node:stream'
+import { Readable } from 'node:stream'
 import { buffer, text } from 'node:stream/consumers'
 import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
@@ -53,13 +53,14 @@ part="${placed}.part-$1"
 rm -rf "${placed}".part-*
 mkdir -m 700 "$part"
 tar -xf - --ignore-zeros -C "$part" --no-same-owner
+[ -e "$part/whole" ] || { echo "the copy is cut off"; exit 1; }
 mkdir -p "$part/${logs}" "$part/${snapshots}"
 for log in "$part"/log/*; do
   [ -d "$log" ] || continue
   cat "$log"/* >"$part/${logs}/\${log##*/}"
   truncate -s +${padBytes} "$part/${logs}/\${log##*/}"
 done
-rm -rf "$part/log" "${placed}"
+rm -rf "$part/log" "$part/whole" "${placed}"
 mv -T "$part" "${placed}"
 sync -f "${placed}"
 kill -TERM "$(cat /run/docker.pid)"
@@ -109,10 +110,16 @@ export const makeSwarmStates = (pipe: PipeMachine): SwarmStates => ({
     return { piece, to, more: isCut || isOver }
   },
 
-  put: (machineId, mark, copy) => run(pipe, machineId, [put, mark], copy),
+  put: (machineId, mark, copy) => run(pipe, machineId, [put, mark], Readable.from(withEnd(copy))),
 
   forget: (machineId) => run(pipe, machineId, [forget, '']),
 })
+
+/** Ends with a mark: a copy that breaks off between two pieces looks whole. */
+async function* withEnd(copy: Readable): AsyncGenerator<Buffer> {
+  yield* copy as AsyncIterable<Buffer>
+  yield tarOf('whole', Buffer.alloc(0))
+}
 
 async function run(
   pipe: PipeMachine,

@@ -82,7 +82,7 @@ export async function keepSwarmPiece(
   const of = { _id, tenant_id, deploy_server_id, machine_id }
   if (index === 0) await begin(of)
   const copy = await SwarmCopy.findOne(of).lean()
-  if (copy?.pieces.length !== index) throw new StateConflict('add a piece to the copy', 'another one')
+  if (copy?.pieces.length !== index) throw new StateConflict('add the piece', 'another one is due')
   const sealed = Buffer.concat(sealPart(await keyOf(copy), _id, index, [bytes]))
   const blob = await storeBlob(sealed)
   try {
@@ -94,7 +94,7 @@ export async function keepSwarmPiece(
         { ...of, pieces: { $size: index } },
         { $push: { pieces: blob }, ...(whole ? { $set: { whole: index + 1 } } : {}) },
       )
-      if (matchedCount === 0) throw new StateConflict('add a piece to the copy', 'another one')
+      if (matchedCount === 0) throw new StateConflict('add the piece', 'another one is due')
       await keepBlob(blob)
       if (whole) await removeCopies({ tenant_id, deploy_server_id, _id: { $ne: _id } })
     }, deploy_server_id)

@@ -209,7 +209,8 @@ describe('a deploy server', () => {
     const copy = await eventually(async () => SwarmCopy.findOne(whole).lean())
     for (const piece of copy.pieces) {
       const bytes = await readBlob(piece)
-      for (const words of ['swarm-node.key', 'PRIVATE KEY', 'raft']) expect(bytes.includes(words)).toBe(false)
+      for (const words of ['swarm-node.key', 'PRIVATE KEY', 'docker-state.json'])
+        expect(bytes.includes(words)).toBe(false)
     }
   })
 

@@ -13,6 +13,7 @@ import { makeSwarmStates } from '../../../drivers/swarm/states.ts'
 import type { SwarmStatePosition } from '../../../drivers/swarms.ts'
 import { newId } from '../../../lib/ids.ts'
 import { dialMachines } from '../../../worker/host/machine-engines.ts'
+import { eventually } from '../../support/eventually.ts'
 import { testLong } from '../../support/long-tests.ts'
 import { containerSpec, machineEngine as engine, removeTestContainers } from '../../support/containers.ts'
 
@@ -135,8 +136,16 @@ test('another machine goes on in the place of the manager', async () => {
   await addConfig(manager, 'after', Buffer.from('after'))
 })
 
-test('a machine forms a Swarm after a copy with which its engine does not start', async () => {
+test('a machine forms a Swarm after a copy that breaks off, and one with which its engine does not start', async () => {
   const other = await makeMachine()
+  async function* cutOff(): AsyncGenerator<Buffer> {
+    yield* copy
+    throw new Error('the connection broke')
+  }
+  await expect(states.put(other, newId(), Readable.from(cutOff()))).rejects.toThrow('the connection broke')
+  await eventually(async () => (await inMachine(other, 'pgrep -x tar || true')) === '')
+  expect(await inMachine(other, 'ls /var/lib/machine')).not.toMatch(/^swarm-copy$/m)
+  expect(await membership.manages(other)).toBe(false)
   const [certificates] = copy
   const files = pack()
   files.entry({ name: `log/0000000000000000-0000000000000000.wal/0` }, randomBytes(100_000))
