@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { asking, unless, wordsOf } from '../docker/errors.ts'
 import { EngineError, EngineUnavailable } from '../errors.ts'
 import type { DialMachine, SwarmMember, SwarmMembership } from '../swarms.ts'
-import { engineOf } from './dial.ts'
+import { engineOf, withEngine } from './dial.ts'
 
 /** On a node of the Swarm: the id of its machine. */
 export const machineLabel = 'keelson.machine'
@@ -57,9 +57,11 @@ interface SwarmApi {
 
 export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
   const at = (machineId: string): SwarmApi => engineOf<SwarmApi>(dial, machineId)
-  const infoOf = (machineId: string): Promise<Info> => at(machineId).info()
+  const infoOf = (machineId: string): Promise<Info> =>
+    withEngine(dial, machineId, (engine: SwarmApi) => engine.info())
 
-  const nodesOf = (managerId: string): Promise<Node[]> => at(managerId).listNodes()
+  const nodesOf = (managerId: string): Promise<Node[]> =>
+    withEngine(dial, managerId, (engine: SwarmApi) => engine.listNodes())
 
   /** Changes a node until no other change comes in between. */
   async function changeNode(managerId: string, nodeId: string, change: (spec: Node['Spec']) => Node['Spec']) {

@@ -26,7 +26,14 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
   return {
     end,
 
-    runs: (machineId, serviceId) => asking(async () => (await running(at(machineId), serviceId)).length > 0),
+    runs: (machineId, serviceId) =>
+      asking(() =>
+        withEngine(
+          dial,
+          machineId,
+          async (docker: Docker) => (await running(docker, serviceId)).length > 0,
+        ),
+      ),
 
     run: (machineId, serviceId, { command, mark, timeoutSec, env = {} }, signal) =>
       asking(

@@ -3,7 +3,7 @@ import type Docker from 'dockerode'
 import { asking, statusOf, unless } from '../docker/errors.ts'
 import { EngineRefused } from '../errors.ts'
 import type { DialMachine, MachineVolumes, RunningContainers } from '../swarms.ts'
-import { engineOf } from './dial.ts'
+import { engineOf, withEngine } from './dial.ts'
 import { serviceLabel } from './services.ts'
 
 const lookEveryMs = 500
@@ -37,10 +37,12 @@ async function forgetEnded(docker: Docker, volume: string): Promise<false> {
 export const makeRunningContainers =
   (dial: DialMachine): RunningContainers =>
   (machineId, { name, value }) =>
-    asking(async () => {
-      const filters = { label: [`${name}=${value}`], status: ['running', 'restarting', 'paused'] }
-      return (await engineOf<Docker>(dial, machineId).listContainers({ filters })).length
-    })
+    asking(() =>
+      withEngine(dial, machineId, async (docker: Docker) => {
+        const filters = { label: [`${name}=${value}`], status: ['running', 'restarting', 'paused'] }
+        return (await docker.listContainers({ filters })).length
+      }),
+    )
 
 /** False if a container still uses the volume. */
 async function remove(docker: Docker, name: string): Promise<boolean> {

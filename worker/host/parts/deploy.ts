@@ -9,7 +9,7 @@ import { makeImageCopies } from '../../../drivers/docker/image-copies.ts'
 import type { InstanceEngine } from '../../../drivers/instances.ts'
 import { makeAppFolders, makeReadFolder } from '../../../drivers/swarm/app-folders.ts'
 import { makeContainerScripts } from '../../../drivers/swarm/container-scripts.ts'
-import { engineOf } from '../../../drivers/swarm/dial.ts'
+import { withEngine } from '../../../drivers/swarm/dial.ts'
 import { makeImageBuilds } from '../../../drivers/swarm/image-builds.ts'
 import { makeNixpacks } from '../../../drivers/swarm/nixpacks.ts'
 import { makeSwarmMembership } from '../../../drivers/swarm/membership.ts'
@@ -50,7 +50,7 @@ export function openRegistries({
   dockerHost,
 }: Pick<Parts, 'engine' | 'dockerHost'>): MachineRegistries {
   const dial = dialMachines(engine)
-  const copy = makeImageCopies(dockerHost, (machineId) => engineOf(dial, machineId))
+  const copy = makeImageCopies(dockerHost, (machineId, work) => withEngine(dial, machineId, work))
   return makeMachineRegistries({ dial, pipe: engine.pipe, copy, connectFrom: connectFromMachines(engine) })
 }
 
@@ -87,7 +87,7 @@ export function deployPart({ engine, dockerHost, registries, machines, api, log 
     content: api.artifact,
     check: checkedArchive,
   })
-  const copy = makeImageCopies(dockerHost, (machineId) => engineOf(dial, machineId))
+  const copy = makeImageCopies(dockerHost, (machineId, work) => withEngine(dial, machineId, work))
   const builds = makeBuildsOnHost({
     builds: makeImageBuilds(engine.pipe),
     registries,
