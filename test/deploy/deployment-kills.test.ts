@@ -258,17 +258,15 @@ describe('a run of a scheduled task', () => {
 test.each(sampled(roles, 1))('an artifact is unpacked whole if %s is killed meanwhile', async (role) => {
   const { tenant, server, apps } = place
   const content = randomBytes(8 * 1024 * 1024)
-  const { id, operation } = await apps.push(
-    'shop',
-    await archiveOf({ first: 'first', content, last: 'last' }),
-  )
+  const name = `shop-${role}` // of one name, the former versions stay
+  const { id, operation } = await apps.push(name, await archiveOf({ first: 'first', content, last: 'last' }))
   await eventually(async () => (await apps.artifact(id))['status'] !== 'staging') // `pushing` is soon over
   await platform.restartKilled(role)
   expect(await operation.end()).toMatchObject({ state: 'succeeded' })
   expect(await apps.artifact(id)).toMatchObject({ status: 'ready', files: 3 })
   const machine = server.workers[0]?.machine_id ?? ''
   const { host_id } = await tenant.owner.containers.get(machine)
-  const sum = 'cd /opt/apps/shop && cat first content last | sha256sum; ls /opt/apps/.versions/shop'
+  const sum = `cd /opt/apps/${name} && cat first content last | sha256sum; ls /opt/apps/.versions/${name}`
   const stream = await makeEngine(testPorts, host_id ?? '').pipe(machine, ['sh', '-c', sum])
   stream.end()
   const wanted = createHash('sha256').update('first').update(content).update('last').digest('hex')
