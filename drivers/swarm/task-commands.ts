@@ -28,11 +28,7 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
 
     runs: (machineId, serviceId) =>
       asking(() =>
-        withEngine(
-          dial,
-          machineId,
-          async (docker: Docker) => (await running(docker, serviceId)).length > 0,
-        ),
+        withEngine(dial, machineId, async (docker: Docker) => (await running(docker, serviceId)).length > 0),
       ),
 
     run: (machineId, serviceId, { command, mark, timeoutSec, env = {} }, signal) =>
