@@ -32,7 +32,7 @@ export async function withEngine<Api, Result>(
   machineId: string,
   work: (engine: Api) => Promise<Result>,
 ): Promise<Result> {
-  const agent = taken(dial, machineId) ?? keepingAgent(dial, machineId)
+  const agent = taken(dial, machineId) ?? new StreamAgent(() => dial(machineId), { keepAlive: true })
   try {
     const result = await work(clientOf<Api>(agent, {}))
     keep(dial, machineId, agent)
@@ -42,16 +42,6 @@ export async function withEngine<Api, Result>(
     throw error
   }
 }
-
-const keepingAgent = (dial: DialMachine, machineId: string): StreamAgent =>
-  new StreamAgent(
-    async () => {
-      const stream = await dial(machineId)
-      // Otherwise the agent would keep what the machine has ended.
-      return stream.once('end', () => stream.destroy())
-    },
-    { keepAlive: true },
-  )
 
 function taken(dial: DialMachine, machineId: string): StreamAgent | undefined {
   const one = kept.get(dial)?.get(machineId)

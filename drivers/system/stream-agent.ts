@@ -19,7 +19,7 @@ export class StreamAgent extends Agent {
   /** With `keepAlive`, requests share the streams in turn. */
   constructor(connect: () => Promise<Duplex>, { keepAlive = false, streams = 1, idleMs }: Kept = {}) {
     super(keepAlive ? { keepAlive, maxSockets: streams, maxFreeSockets: streams } : { keepAlive })
-    this.#connect = connect
+    this.#connect = keepAlive ? closedAtEnd(connect) : connect
     this.#idleMs = idleMs
   }
 
@@ -46,4 +46,10 @@ export class StreamAgent extends Agent {
   [inspect.custom](): string {
     return 'StreamAgent'
   }
+}
+
+/** Otherwise an agent would keep what the other side has ended. */
+const closedAtEnd = (connect: () => Promise<Duplex>) => async (): Promise<Duplex> => {
+  const stream = await connect()
+  return stream.once('end', () => stream.destroy())
 }

@@ -48,8 +48,6 @@ export function makeStoreRelay({ pipe }: Pick<InstanceEngine, 'pipe'>) {
 
   async function connect(id: string): Promise<Duplex> {
     const stream = await pipe(id, program)
-    // Otherwise the agent would keep what the program has ended.
-    stream.once('end', () => stream.destroy())
     stream.once('close', () => setImmediate(forgetUnused, id))
     return stream
   }
