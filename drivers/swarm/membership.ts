@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { asking, unless, wordsOf } from '../docker/errors.ts'
+import { asking, unless, until, wordsOf } from '../docker/errors.ts'
 import { EngineError, EngineUnavailable } from '../errors.ts'
 import type { DialMachine, SwarmMember, SwarmMembership } from '../swarms.ts'
 import { engineOf, withEngine } from './dial.ts'
@@ -11,6 +11,8 @@ export const machineLabel = 'keelson.machine'
 const overlayPool = ['172.24.0.0/14']
 const swarmPort = 2377
 const lookEveryMs = 200
+/** An engine in a VM without KVM takes seconds to answer. One that is frozen would never. */
+const lookWithinMs = 60_000
 /**
  * A Swarm gives up a member that is silent for three of these, and then starts its services anew, also if they still run
  * there: at its default of 5 s, an engine that stands still for 15 s would cost all its applications a second. The platform
@@ -41,7 +43,7 @@ interface Node {
 
 /** The part of the engine's API that is used here: dockerode's types lack most of it. */
 interface SwarmApi {
-  info(): Promise<Info>
+  info(options: { abortSignal?: AbortSignal }): Promise<Info>
   listNodes(): Promise<Node[]>
   getNode(id: string): {
     inspect(): Promise<Node>
@@ -57,8 +59,12 @@ interface SwarmApi {
 
 export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
   const at = (machineId: string): SwarmApi => engineOf<SwarmApi>(dial, machineId)
-  const infoOf = (machineId: string): Promise<Info> =>
-    withEngine(dial, machineId, (engine: SwarmApi) => engine.info())
+  const infoOf = (machineId: string, signal?: AbortSignal): Promise<Info> =>
+    withEngine(dial, machineId, (engine: SwarmApi) => engine.info(until(signal)))
+
+  /** What the engine says now. Rejects if that takes too long, or the signal aborts. */
+  const lookAt = (machineId: string, signal: AbortSignal | undefined): Promise<Info> =>
+    infoOf(machineId, AbortSignal.any([AbortSignal.timeout(lookWithinMs), ...(signal ? [signal] : [])]))
 
   const nodesOf = (managerId: string): Promise<Node[]> =>
     withEngine(dial, managerId, (engine: SwarmApi) => engine.listNodes())
@@ -113,12 +119,13 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
       const deadline = performance.now() + withinMs
       for (;;) {
         try {
-          const { ServerVersion } = await asking(() => infoOf(machineId))
+          const { ServerVersion } = await asking(() => lookAt(machineId, signal))
           return { version: ServerVersion }
         } catch (error) {
           signal?.throwIfAborted()
-          const isOver = performance.now() > deadline
-          if (isOver || (error instanceof EngineError && error.permanent)) throw error
+          if (error instanceof EngineError && error.permanent) throw error
+          if (performance.now() > deadline)
+            throw new EngineUnavailable('The container engine does not answer', error)
         }
         await delay(lookEveryMs, undefined, signal ? { signal } : {})
       }
@@ -148,7 +155,7 @@ export function makeSwarmMembership(dial: DialMachine): SwarmMembership {
       const deadline = performance.now() + withinMs
       for (;;) {
         // An engine that restarts does not answer.
-        const swarm = await infoOf(machineId).then(
+        const swarm = await lookAt(machineId, signal).then(
           ({ Swarm }) => Swarm,
           () => null,
         )

@@ -28,7 +28,9 @@ export class StreamAgent extends Agent {
     connected: (error: Error | null, stream: Duplex) => void,
   ): undefined {
     const failed = (error: Error): void => connected(error, undefined as never)
-    this.#connect().then((stream) => connected(null, stream), failed)
+    this.#connect()
+      .then(needOpen)
+      .then((stream) => connected(null, stream), failed)
   }
 
   // The agent would set options that only sockets have.
@@ -46,6 +48,14 @@ export class StreamAgent extends Agent {
   [inspect.custom](): string {
     return 'StreamAgent'
   }
+}
+
+/** A request notices only what closes while it has the stream: with one that has closed before, it would wait for ever. */
+function needOpen(stream: Duplex): Duplex {
+  // Callers know a broken connection by its code.
+  const closed = { code: 'ECONNRESET' }
+  if (stream.destroyed) throw stream.errored ?? Object.assign(new Error('The stream has closed'), closed)
+  return stream
 }
 
 /** Otherwise an agent would keep what the other side has ended. */

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, request } from 'node:http'
 import { type AddressInfo, connect, type Server } from 'node:net'
-import type { Duplex } from 'node:stream'
+import { type Duplex, PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { StreamAgent } from '../../../drivers/system/stream-agent.ts'
@@ -55,3 +55,23 @@ test('an agent that keeps nothing opens a stream for each request', async () => 
   await ask('/')
   expect(streams).toHaveLength(2)
 })
+
+test.each([
+  { kept: true, error: new Error('refused'), says: 'refused' },
+  { kept: false, error: new Error('refused'), says: 'refused' },
+  { kept: true, error: undefined, says: 'The stream has closed' },
+])(
+  'a stream that closes before its request has it fails the request: $says',
+  async ({ kept, error, says }) => {
+    const connectTo = async (): Promise<Duplex> => {
+      const stream = new PassThrough()
+      const closed = new Promise((resolve) => stream.once('error', () => {}).once('close', resolve))
+      stream.destroy(error)
+      await closed
+      return stream
+    }
+    const agent = new StreamAgent(connectTo, { keepAlive: kept })
+    const [failure] = (await once(request({ agent }).end(), 'error')) as [Error]
+    expect(failure.message).toBe(says)
+  },
+)
