@@ -5,6 +5,8 @@ import { EngineUnavailable, InstanceNotRunning } from '../errors.ts'
 
 const headerBytes = 8
 const stderr = 2
+const saidAtMost = 500
+const none: Buffer = Buffer.alloc(0)
 
 /**
  * Runs a command in a running container, and joins its input and output to the returned stream. The stream fails with
@@ -27,9 +29,11 @@ export async function openPipe(
   return takeFrames(raw)
 }
 
-/** The content of the engine's frames: each has a header with the stream's number and the length. */
+/** The content of the engine's frames: each has a header with the stream's number and the length. Content is not copied. */
 export function takeFrames(raw: Duplex): Duplex {
-  let rest: Buffer = Buffer.alloc(0)
+  let header = none
+  let left = 0 // of the frame whose header is complete
+  let said = none
   const pipe = new Duplex({
     read: () => raw.resume(),
     write: (chunk: Buffer, _, done) => {
@@ -44,16 +48,33 @@ export function takeFrames(raw: Duplex): Duplex {
   })
   // It may break before or after it has a reader; an error that nobody hears would end the process.
   pipe.on('error', () => {})
-  raw.on('data', (chunk: Buffer) => {
-    rest = rest.length ? Buffer.concat([rest, chunk]) : chunk
-    while (rest.length >= headerBytes && rest.length >= headerBytes + rest.readUInt32BE(4)) {
-      const end = headerBytes + rest.readUInt32BE(4)
-      const content = rest.subarray(headerBytes, end)
-      const isError = rest[0] === stderr
-      rest = rest.subarray(end)
-      if (isError) pipe.destroy(broken(content.toString('utf8', 0, 500).trim()))
-      else if (!pipe.push(content)) raw.pause()
+
+  /** Takes what belongs to one header, or to the content of one frame, and returns the rest. */
+  function take(chunk: Buffer): Buffer {
+    const inHeader = header.length < headerBytes
+    const taken = chunk.subarray(0, inHeader ? headerBytes - header.length : left)
+    if (inHeader) {
+      header = Buffer.concat([header, taken])
+      if (header.length === headerBytes) left = header.readUInt32BE(4)
+    } else {
+      left -= taken.length
+      give(taken)
     }
+    if (header.length === headerBytes && left === 0) header = none
+    return chunk.subarray(taken.length)
+  }
+
+  function give(content: Buffer): void {
+    if (header[0] !== stderr) {
+      if (!pipe.push(content)) raw.pause()
+      return
+    }
+    said = Buffer.concat([said, content]).subarray(0, saidAtMost)
+    if (left === 0) pipe.destroy(broken(said.toString().trim()))
+  }
+
+  raw.on('data', (chunk: Buffer) => {
+    for (let rest = chunk; rest.length > 0; ) rest = take(rest)
   })
   raw.on('error', (error) => pipe.destroy(broken(error.message, error)))
   raw.on('end', () => pipe.push(null))
