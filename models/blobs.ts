@@ -206,8 +206,9 @@ function bucketOf(): mongo.GridFSBucket {
   return (bucket ??= new mongoose.mongo.GridFSBucket(db, { bucketName: 'blobs' }))
 }
 
-// A document has at most 16 MiB. Each chunk costs a round trip, and the driver gets memory for a whole one.
-const chunkAtMost = 12 * 1024 ** 2
+// The driver sends all chunks of a blob at once. For each megabyte MongoDB takes 3 ms of CPU time in chunks of this size, and 8
+// in one of 8 MiB (docs/performance.md).
+const chunkAtMost = 1024 ** 2
 
 // Our keys are strings, but the driver's types allow only its own ids.
 const asId = (key: string): mongo.ObjectId => key as unknown as mongo.ObjectId
