@@ -12,6 +12,8 @@ export interface ScriptEnd {
   exit_code: number
   /** What it wrote to its standard error, as far as it is kept: the last 4 MiB. */
   errors: string
+  /** The size of its output before the machine compressed it. Null: it did not. */
+  output_bytes: number | null
 }
 
 /** A script that runs. */

@@ -50,13 +50,13 @@ export const DumpBegun = z.object({ order: DumpOrder.nullable() })
 /** A segment of the log of PostgreSQL: its timeline and its number. */
 export const SegmentName = z.string().regex(/^[0-9A-F]{24}$/)
 
-/** A whole copy. `sha256` is that of the dump. */
+/** A whole copy. `stored_sha256` is that of what is stored, before it was sealed. */
 export const DumpReport = z.strictObject({
   attempt: z.int(),
   parts: z.int().min(0),
   stored_bytes: z.int().min(0),
   dump_bytes: z.int().min(0),
-  sha256: z.string().length(64),
+  stored_sha256: z.string().length(64),
   counts: z.array(Count).max(countsAtMost),
   /** Of a copy of the engine's files. */
   base: z
@@ -95,7 +95,9 @@ export const CopyOrder = z.object({
   key: z.string(),
   parts: z.int(),
   dump_bytes: z.int(),
-  sha256: z.string(),
+  stored_sha256: z.string().nullable(),
+  /** Instead of it, of an older copy: that of the dump before it was compressed. */
+  sha256: z.string().nullable(),
   compressed: z.boolean(),
   counts: z.array(Count),
   engine: ScratchOrder.nullable(),

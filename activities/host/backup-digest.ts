@@ -1,6 +1,10 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { createZstdDecompress } from 'node:zlib'
+import type { CopyOrder } from '../../lib/backup-protocol.ts'
+
+// With Node's own 16 KiB, to decompress and hash 139 MB takes 0.42 s of CPU time instead of 0.24.
+const decompressedAtOnce = 256 * 1024
 
 /** Counts and hashes a dump that passes, plain or compressed by zstd. */
 export function makeDigest() {
@@ -20,7 +24,7 @@ export function makeDigest() {
 
   /** Passes on what is compressed, and takes what is in it. Throws zstd's errors. */
   async function* compressed(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-    const inside = createZstdDecompress()
+    const inside = createZstdDecompress({ chunkSize: decompressedAtOnce })
     const taken = (async () => {
       for await (const chunk of inside) take(chunk as Buffer)
     })()
@@ -42,5 +46,27 @@ export function makeDigest() {
     compressed,
     /** Call when all has passed. */
     result: () => ({ bytes, sha256: hash.copy().digest('hex') }),
+  }
+}
+
+type Written = Pick<CopyOrder, 'compressed' | 'dump_bytes' | 'stored_sha256' | 'sha256'>
+
+/** Compares a copy that is read with what was written. Looks inside a compressed one only if that is all that it is read for. */
+export function makeCheck(
+  { compressed, dump_bytes, stored_sha256, sha256 }: Written,
+  { isReadOnly }: { isReadOnly: boolean },
+) {
+  const stored = makeDigest()
+  const dump = compressed ? makeDigest() : stored
+  const looksInside = isReadOnly || sha256 !== null // an older copy has only the digest of what is inside
+  return {
+    /** Passes on what is stored. Throws zstd's errors. */
+    pass: (chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> =>
+      compressed && looksInside ? dump.compressed(stored.plain(chunks)) : stored.plain(chunks),
+    /** Call when all has passed. */
+    isAsWritten: (): boolean =>
+      (stored_sha256 === null || stored.result().sha256 === stored_sha256) &&
+      (sha256 === null || dump.result().sha256 === sha256) &&
+      (!looksInside || dump.result().bytes === dump_bytes),
   }
 }

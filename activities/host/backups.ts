@@ -26,7 +26,7 @@ import {
 } from '../../lib/backup-protocol.ts'
 import { makeQueue } from '../../lib/queue.ts'
 import { compared, foundIn, inParts, parseBase, parseCounts, parseFound, sumOf } from './backup-counts.ts'
-import { makeDigest } from './backup-digest.ts'
+import { makeCheck, makeDigest } from './backup-digest.ts'
 import { damagedIn, tarOfSegments } from './backup-segments.ts'
 import { again, patiently } from './patience.ts'
 
@@ -102,27 +102,28 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     }
   }
 
-  /** Reads a copy whole, passes it on as it is stored, and compares its digest. */
+  /**
+   * Reads a copy whole, passes it on as it is stored, and compares its digest. Without `into` it also decompresses it: otherwise
+   * the machine does.
+   */
   async function readCopy(
     server: string,
     id: string,
     databaseId: string | null,
     order: CopyOrder,
-    into: (dump: AsyncIterable<Buffer>) => Promise<void>,
+    into: ((dump: AsyncIterable<Buffer>) => Promise<void>) | null,
   ): Promise<void> {
-    const digest = makeDigest()
-    const stored = Readable.from(dumpOf(server, id, databaseId, order), { objectMode: false })
+    const { pass, isAsWritten } = makeCheck(order, { isReadOnly: into === null })
+    const parts = Readable.from(dumpOf(server, id, databaseId, order), { objectMode: false })
     const signal = cancellationSignal()
     try {
-      await pipeline(stored, order.compressed ? digest.compressed : digest.plain, into, { signal })
+      await pipeline(parts, pass, into ?? drained, { signal })
     } catch (error) {
       if (error instanceof Error && String(Reflect.get(error, 'code')).startsWith('ZSTD'))
         throw new BackupDamaged('it cannot be decompressed', error)
       throw error
     }
-    const { bytes, sha256 } = digest.result()
-    if (bytes !== order.dump_bytes || sha256 !== order.sha256)
-      throw new BackupDamaged('its content is not what was written')
+    if (!isAsWritten()) throw new BackupDamaged('its content is not what was written')
   }
 
   async function awaitAnswer(
@@ -202,9 +203,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
         await scratch.remove(engine.machine_id, id)
       }
     }
-    await readCopy(server, id, null, order, async (dump) => {
-      for await (const _ of dump);
-    })
+    await readCopy(server, id, null, order, null)
     return sumOf('reading', order.counts)
   }
 
@@ -267,15 +266,15 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
           }
           await Promise.all(waiting)
         }
-        await pipeline(script.stream, order.compress ? digest.compressed : digest.plain, keep, { signal })
-        const { exit_code, errors } = await script.ended()
+        await pipeline(script.stream, digest.plain, keep, { signal })
+        const { exit_code, errors, output_bytes } = await script.ended()
         if (exit_code !== 0) throw new BackupFailed(`the copy could not be written: ${lastOf(errors)}`)
         const counts = parseCounts(errors)
         await api.finish(deployServerId, executionId, {
           attempt,
           ...report,
-          dump_bytes: digest.result().bytes,
-          sha256: digest.result().sha256,
+          dump_bytes: output_bytes ?? digest.result().bytes,
+          stored_sha256: digest.result().sha256,
           counts,
           base: parseBase(errors),
         })
@@ -320,6 +319,10 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     /** Removes the scratch engine of an execution or a database. */
     removeScratchOnHost: (machineId: string, id: string): Promise<void> => scratch.remove(machineId, id),
   }
+}
+
+async function drained(dump: AsyncIterable<Buffer>): Promise<void> {
+  for await (const _ of dump);
 }
 
 /** Throws BackupDamaged. */

@@ -39,7 +39,10 @@ const ExecutionView = z
     ended_at: Timestamp.nullable(),
     size_bytes: z.int().nullable().describe('The stored size, compressed and encrypted'),
     dump_bytes: z.int().nullable().describe('The size of what the engine’s tool wrote'),
-    sha256: z.string().nullable().describe('SHA-256 of the dump'),
+    sha256: z
+      .string()
+      .nullable()
+      .describe('SHA-256 of the dump as it is stored, compressed but not yet encrypted'),
     verified: z
       .strictObject({
         by: z
@@ -76,7 +79,7 @@ const toView = (execution: BackupExecutionDocument): z.output<typeof ExecutionVi
     ended_at: timeOrNull(execution.ended_at),
     size_bytes: copy?.stored_bytes ?? null,
     dump_bytes: copy?.dump_bytes ?? null,
-    sha256: copy?.sha256 ?? null,
+    sha256: copy?.stored_sha256 ?? copy?.sha256 ?? null,
     verified: verified && {
       by: verified.by,
       at: time(verified.at),

@@ -15,10 +15,10 @@ const pipeClosed = 141
 const broke = 'The connection into the container broke'
 
 // The machine's own client, because a connection to its engine does not survive the end of the input. What it says and how it
-// ends are in files, since the stream has only the output.
+// ends are in files, since the stream has only the output. `dd` counts what is compressed.
 const open = `
 said="/run/keelson-script-$2"
-rm -f "$said.exit" "$said.errors" "$said.cut"
+rm -f "$said.exit" "$said.errors" "$said.cut" "$said.size"
 container=$(docker ps --quiet --filter "label=$1" | head -n 1)
 if [ -z "$container" ]; then
   echo '${absent}' >"$said.errors"
@@ -28,14 +28,16 @@ fi
 run() { docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>>"$said.errors"; }
 case $4 in
 output)
-  { run "$@"; echo $? >"$said.exit"; } | zstd -q -c 2>>"$said.errors" || echo 1 >"$said.exit"
+  { run "$@"; echo $? >"$said.exit"; } |
+    { dd bs=256K iflag=fullblock 2>"$said.size" || echo 1 >"$said.cut"; } |
+    zstd -q -c 2>>"$said.errors" || echo 1 >"$said.cut"
+  [ ! -e "$said.cut" ] || echo 1 >"$said.exit"
   ;;
 input)
   # A script that does not read to the end is no fault of the input.
   { zstd -q -d -c 2>>"$said.errors"; read=$?; [ $read = 0 ] || [ $read = ${pipeClosed} ] || echo 1 >"$said.cut"; } | run "$@"
   code=$?
   [ ! -e "$said.cut" ] || code=1
-  rm -f "$said.cut"
   echo $code >"$said.exit"
   ;;
 *)
@@ -48,8 +50,9 @@ esac
 const result = `
 said="/run/keelson-script-$1"
 cat "$said.exit" 2>/dev/null || echo none
+echo "$(sed -n 's/ byte.*//p' "$said.size" 2>/dev/null)"
 tail -c ${errorsAtMost} "$said.errors" 2>/dev/null
-rm -f "$said.exit" "$said.errors"
+rm -f "$said.exit" "$said.errors" "$said.cut" "$said.size"
 `
 
 const filterOf = ({ label: { name, value } }: LabelledContainer): string => `${name}=${value}`
@@ -63,11 +66,11 @@ export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): Cont
       async ended() {
         const looking = await pipe(container.machine_id, ['sh', '-c', result, 'sh', mark])
         looking.end()
-        const [first = '', ...rest] = (await text(looking)).split('\n')
+        const [first = '', size = '', ...rest] = (await text(looking)).split('\n')
         const errors = rest.join('\n')
         if (errors.includes(absent)) throw new InstanceNotRunning(container.label.value)
         if (!/^\d+$/.test(first)) throw new EngineUnavailable(broke)
-        return { exit_code: Number(first), errors }
+        return { exit_code: Number(first), errors, output_bytes: size === '' ? null : Number(size) }
       },
     }
   },

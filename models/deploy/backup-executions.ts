@@ -75,7 +75,9 @@ export interface BackupCopy {
   parts: number
   stored_bytes: number
   dump_bytes: number
-  sha256: string
+  /** Of what is stored, before it was sealed. Older copies have that of the dump before it was compressed. */
+  stored_sha256?: string
+  sha256?: string
   counts: Count[]
   /** Of a copy of files: the first segment that follows, and the first moment to which it can be brought. */
   base: DumpReport['base']

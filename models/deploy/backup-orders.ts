@@ -106,7 +106,7 @@ export async function copyFor(server: Server, id: string, databaseId: string | n
   const { copy } = execution
   if (!copy) throw new NotFound('copy')
   const { copies } = engineOf(execution.type)
-  const { parts, dump_bytes, sha256, counts } = copy
+  const { parts, dump_bytes, stored_sha256 = null, sha256 = null, counts } = copy
   const at = databaseId === null ? null : ((await findDatabase(databaseId))?.refill?.at ?? null)
   const log = databaseId === null || at ? await logAfter(execution, at) : null
   const target = log?.target ?? null
@@ -114,6 +114,7 @@ export async function copyFor(server: Server, id: string, databaseId: string | n
     key: await copyKeyOf(execution),
     parts,
     dump_bytes,
+    stored_sha256,
     sha256,
     compressed: !copies.compressed,
     counts,

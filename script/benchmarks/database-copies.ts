@@ -10,7 +10,7 @@ const rows = 1_500_000 // some 150 MB as SQL
 const keys = 1_000_000 // some 100 MB
 const memoryMib = 512
 const goal = '≥ 0.85'
-const lookEveryMs = 50
+const lookEveryMs = 100
 
 const clickhouse = (query: string): string =>
   `clickhouse-client --user "$CLICKHOUSE_USER" --password "$CLICKHOUSE_PASSWORD" --database "$CLICKHOUSE_DB" --query "${query}"`

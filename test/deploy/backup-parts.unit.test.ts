@@ -6,7 +6,7 @@ import { buffer, text } from 'node:stream/consumers'
 import { zstdCompressSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
 import { inParts } from '../../activities/host/backup-counts.ts'
-import { makeDigest } from '../../activities/host/backup-digest.ts'
+import { makeCheck, makeDigest } from '../../activities/host/backup-digest.ts'
 import { lengthOf, partBytes, sealPart, unsealPart } from '../../lib/backup-protocol.ts'
 import { parseKeyRing, seal, unseal } from '../../lib/seal.ts'
 import { exchange } from '../../worker/host/large-bodies.ts'
@@ -23,6 +23,8 @@ function cut(bytes: Buffer, lengths: number[]): Buffer[] {
   }
   return pieces
 }
+
+const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex')
 
 async function* streamed(pieces: Buffer[]): AsyncGenerator<Buffer> {
   yield* pieces
@@ -51,7 +53,7 @@ describe('a dump that passes compressed', () => {
     expect(Buffer.concat(passed).equals(dump)).toBe(true)
     const stored = await Array.fromAsync(inside.compressed(streamed(cut(compressed, [32_768, 1]))))
     expect(Buffer.concat(stored).equals(compressed)).toBe(true)
-    const digest = { bytes: dump.length, sha256: createHash('sha256').update(dump).digest('hex') }
+    const digest = { bytes: dump.length, sha256: hashOf(dump) }
     expect(plain.result()).toEqual(digest)
     expect(inside.result()).toEqual(digest)
   })
@@ -64,6 +66,40 @@ describe('a dump that passes compressed', () => {
     const cutOff = makeDigest()
     await Array.fromAsync(cutOff.compressed(streamed(cut(compressed.subarray(0, -9), [32_768]))))
     expect(cutOff.result().bytes).toBeLessThan(dump.length)
+  })
+})
+
+describe('a copy that is read', () => {
+  const dump = Buffer.from(randomBytes(300_000).toString('hex'))
+  const stored = zstdCompressSync(dump)
+  const written = { compressed: true, dump_bytes: dump.length, stored_sha256: hashOf(stored), sha256: null }
+  const older = { ...written, stored_sha256: null, sha256: hashOf(dump) }
+  const plain = { ...written, compressed: false, stored_sha256: hashOf(dump) }
+  const other = hashOf(Buffer.from('other'))
+
+  test.each([
+    ['as it was written', written, stored, true],
+    ['as an older host wrote it', older, stored, true],
+    ['as the engine compressed it', plain, dump, true],
+    ['with another digest', { ...written, stored_sha256: other }, stored, false],
+    ['from an older host, with another digest', { ...older, sha256: other }, stored, false],
+    ['cut off', written, stored.subarray(0, -9), false],
+  ])('%s: passes as it is, and is compared', async (_, order, bytes, isAsWritten) => {
+    for (const isReadOnly of [false, true]) {
+      const check = makeCheck(order, { isReadOnly })
+      const passed = await Array.fromAsync(check.pass(streamed(cut(bytes, [32_768, 1]))))
+      expect(Buffer.concat(passed).equals(bytes)).toBe(true)
+      expect(check.isAsWritten()).toBe(isAsWritten)
+    }
+  })
+
+  test('only to be read is decompressed, too', async () => {
+    const wrong = makeCheck({ ...written, dump_bytes: 1 }, { isReadOnly: true })
+    await Array.fromAsync(wrong.pass(streamed([stored])))
+    expect(wrong.isAsWritten()).toBe(false)
+    const junk = randomBytes(5_000)
+    const { pass } = makeCheck({ ...written, stored_sha256: hashOf(junk) }, { isReadOnly: true })
+    await expect(Array.fromAsync(pass(streamed([junk])))).rejects.toThrow('Unknown frame')
   })
 })
 
