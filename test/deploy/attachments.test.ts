@@ -238,7 +238,7 @@ describeEngines('an attached database', () => {
     }
     const ask = (user: typeof one, statement: string) =>
       user.run(`psql "$DATABASE_URL" -tAqc "${statement}" 2>&1 || true`)
-    expect(await ask(one, 'SELECT count(*) FROM rows')).toBe('1000')
+    expect(await ask(one, 'SELECT count(*) FROM rows')).toBe(String(rows))
     expect(
       await ask(one, 'CREATE TABLE notes (id serial, text text); INSERT INTO notes (text) VALUES (1)'),
     ).toBe('')
