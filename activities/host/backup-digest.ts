@@ -51,7 +51,7 @@ export function makeDigest() {
 
 type Written = Pick<CopyOrder, 'compressed' | 'dump_bytes' | 'stored_sha256' | 'sha256'>
 
-/** Compares a copy that is read with what was written. Looks inside a compressed one only if that is all that it is read for. */
+/** Compares a copy that is read with what was written. It decompresses a copy only where nothing else does. */
 export function makeCheck(
   { compressed, dump_bytes, stored_sha256, sha256 }: Written,
   { isReadOnly }: { isReadOnly: boolean },
