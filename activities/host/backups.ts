@@ -369,10 +369,14 @@ function needSuccess(end: ScriptEnd | null): void {
     throw new BackupFailed(`the copy could not be restored: ${lastOf(end.errors)}`)
 }
 
-const lastOf = (errors: string): string =>
-  errors
+function lastOf(errors: string): string {
+  const last = errors
     .split('\n')
     .filter((line) => line.trim() && !line.startsWith('count '))
     .slice(-3)
     .join(' ')
-    .slice(-lastErrors) || 'its script failed'
+    .slice(-lastErrors)
+  return last.endsWith('Killed') ? `${last}${mayLackMemory}` : last || 'its script failed'
+}
+
+const mayLackMemory = ' (by the kernel, if the database has too little memory: give it more)'

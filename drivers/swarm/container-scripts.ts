@@ -6,7 +6,7 @@ import { endMarked } from '../docker/exec.ts'
 import { EngineUnavailable, InstanceNotRunning } from '../errors.ts'
 import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { engineOf } from './dial.ts'
-import { markName } from './task-commands.ts'
+import { endedFirst, markName } from './task-commands.ts'
 
 const absent = 'keelson: no such container'
 const errorsAtMost = 4 * 1024 ** 2
@@ -60,7 +60,7 @@ const filterOf = ({ label: { name, value } }: LabelledContainer): string => `${n
 /** Runs scripts in containers of machines, with streams. */
 export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): ContainerScripts => ({
   async open(container, script, mark, { zstd } = { zstd: null }) {
-    const command = ['sh', '-c', open, 'sh', filterOf(container), mark, script, zstd ?? '']
+    const command = ['sh', '-c', open, 'sh', filterOf(container), mark, endedFirst(script), zstd ?? '']
     return {
       stream: await pipe(container.machine_id, command),
       async ended() {

@@ -13,6 +13,10 @@ const keptBytes = 32 * 1024
 /** Names a run in the environment of its processes. */
 export const markName = 'KEELSON_RUN'
 
+/** If the container's memory runs out, the kernel ends this script and not the service. */
+export const endedFirst = (script: string): string =>
+  `{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null\n${script}`
+
 /** Runs commands in the tasks of services. */
 export function makeTaskCommands(dial: DialMachine): TaskCommands {
   const at = (machineId: string): Docker => engineOf<Docker>(dial, machineId)
@@ -38,7 +42,7 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
             const [container] = await running(docker, serviceId)
             if (!container) throw new InstanceNotRunning(serviceId)
             const exec = await container.exec({
-              Cmd: ['/bin/sh', '-c', command],
+              Cmd: ['/bin/sh', '-c', endedFirst(command)],
               Env: Object.entries({ ...env, [markName]: mark }).map(([name, value]) => `${name}=${value}`),
               AttachStdout: true,
               AttachStderr: true,

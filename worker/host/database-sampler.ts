@@ -31,10 +31,8 @@ const longestAnswerSec = 15
 /** The same for the machine, which may not answer at all. */
 const usualWaitMs = (longestAnswerSec + 10) * 1000
 
-// If the database's memory runs out, the kernel is to end this and not the engine. The script ends by itself also if nobody is
-// left who would end it, and it is in no list of arguments.
-const command = `echo 1000 2>/dev/null >/proc/self/oom_score_adj
-exec timeout ${longestAnswerSec} /bin/sh -c 'eval "$KEELSON_SCRIPT"'`
+// The script ends by itself also if nobody is left who would end it, and it is in no list of arguments.
+const command = `exec timeout ${longestAnswerSec} /bin/sh -c 'eval "$KEELSON_SCRIPT"'`
 
 /** Asks the engines of the databases on this host for metrics, each at most once at a time. */
 export function makeDatabaseSampler({
