@@ -4,7 +4,7 @@ import { makeUser, pathsOn, recordsOf, redisUsers } from '../support/attached.ts
 import { Client, type DeployServerBody } from '../support/client.ts'
 import { attachmentsOf } from '../support/clients/attachments.ts'
 import { databasesOf } from '../support/clients/databases.ts'
-import { insideOf, rows } from '../support/database-insides.ts'
+import { insideOf, memoryOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
@@ -297,7 +297,7 @@ describeEngines('an attached database', () => {
 
   testDrawn('of MongoDB has users that read and write its own database alone', async () => {
     await makeDatabaseImages('mongodb')
-    const { id } = await databases.make({ type: 'mongodb', memory_mib: 256 })
+    const { id } = await databases.make({ type: 'mongodb', memory_mib: memoryOf.mongodb })
     await inside.write(id, 'mongodb')
     const container = await makeUser(tenant, 'containers', subnet)
     await (await container.attach(id)).operation.success()
