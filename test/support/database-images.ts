@@ -18,6 +18,7 @@ const programsOfPostgresql = 'usr/lib/postgresql'
 /** The machine has the engines. */
 export const hasEngines = existsSync(root)
 export const hasNewerPostgresql = existsSync(join(newerRoot, programsOfPostgresql))
+const hasMergedUsr = existsSync(join(root, 'usr/bin/dash'))
 /** Not every Debian has it. */
 export const hasClickHouse = existsSync(join(root, 'usr/sbin/clickhouse-server'))
 /** The types of databases of which an image can be made here. */
@@ -53,6 +54,18 @@ async function programs(paths: string[], tree = root): Promise<ArchiveEntry[]> {
   const from = paths.map((path) => join(tree, path))
   const libraries = await librariesOf(from, tree)
   return [...(await Promise.all(paths.map((path) => fileAt(path, 0o755, tree)))), ...libraries]
+}
+
+/** The shell and the `awk` of the public images. Busybox's shell has an `awk` of its own, which takes ten times as long. */
+async function shell(): Promise<ArchiveEntry[]> {
+  const [dash, mawk] = [hasMergedUsr ? 'usr/bin/dash' : 'bin/dash', 'usr/bin/mawk']
+  const paths = [dash, mawk].map((path) => join(root, path))
+  const libraries = await librariesOf(paths, root)
+  return [
+    { ...(await fileAt(dash)), name: 'bin/sh' },
+    { ...(await fileAt(mawk)), name: 'usr/bin/awk' },
+    ...libraries,
+  ]
 }
 
 const entrypoint = (script: string): ArchiveEntry => ({
@@ -157,6 +170,7 @@ fi
 exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=0.0.0.0 --skip-name-resolve "$@"`
   const entries = [
     ...(await programs(['usr/sbin/mariadbd', 'usr/bin/mariadb', 'usr/bin/mariadb-dump'])),
+    ...(await shell()),
     ...(await Promise.all(share.map((path) => fileAt(path, 0o644)))),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\nmysql:x:999:999::/:/bin/sh\n' },
     folder('tmp'),
@@ -172,6 +186,7 @@ exec mariadbd --no-defaults --user=root --datadir=/var/lib/mysql --bind-address=
 async function redis(): Promise<void> {
   const entries = [
     ...(await programs(['usr/bin/redis-check-rdb', 'usr/bin/redis-cli'])),
+    ...(await shell()),
     { name: 'usr/bin/redis-server', type: 'symlink' as const, linkname: 'redis-check-rdb' },
     folder('data'),
     entrypoint('exec "$@"'),
@@ -214,6 +229,7 @@ exec "$@" --auth --bind_ip_all --dbpath /data/db`
     ...(await nodeOfThis()),
     ...(await copiesOf([mongod], () => 'usr/local/bin/mongod')),
     ...(await librariesOf([mongod])),
+    ...(await shell()),
     ...(await copiesOf(files, (path) => `opt/driver/node_modules${path.slice(modules.length)}`)),
     ...(await copiesOf([join(import.meta.dirname, 'mongo-tools.ts')], () => 'opt/driver/mongo-tools.ts')),
     { name: 'opt/driver/package.json', mode: 0o644, content: '{"type":"module"}' },
@@ -262,6 +278,7 @@ exec clickhouse-server --config-file=/etc/clickhouse-server/config.xml "$@"`
   const utc = await readFile('/usr/share/zoneinfo/UTC')
   const entries = [
     ...(await programs(['usr/sbin/clickhouse-server', 'usr/bin/clickhouse-client'])),
+    ...(await shell()),
     { name: 'etc/passwd', content: 'root:x:0:0::/:/bin/sh\n' },
     ...['etc/localtime', 'usr/share/zoneinfo/UTC'].map((name) => ({ name, content: utc })),
     folder('var/lib/clickhouse'),
