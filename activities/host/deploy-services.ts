@@ -34,7 +34,7 @@ interface Parts {
   connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
   /** Called after each change of a Swarm's services. */
   changed: (deployServerId: string, managerId: string) => void
-  /** Whether something listens at an address, seen from a machine. */
+  /** Whether something listens at an address, seen from a machine, now or within a second. */
   reaches: (machineId: string, address: string, port: number) => Promise<boolean>
 }
 

@@ -52,10 +52,12 @@ export const connectFromMachines =
   (machineId: string, address: string, port: number): Promise<Duplex> =>
     engine.pipe(machineId, ['socat', '-', `TCP4:${address}:${port},connect-timeout=${connectsWithinSec}`])
 
-// socat itself says nothing when it is connected. The address is an argument, not part of the script.
-const connects = `socat -u OPEN:/dev/null "TCP4:$1:$2,connect-timeout=${connectsWithinSec}" && echo connected`
+// socat itself says nothing when it is connected. The address is an argument, not part of the script. To start a process in a machine
+// takes some 50 ms, so this one tries again for a second itself, unless no answer comes at all.
+const connects = `timeout ${connectsWithinSec + 1} socat -u OPEN:/dev/null \\
+  "TCP4:$1:$2,connect-timeout=${connectsWithinSec},retry=20,interval=0.05" 2>/dev/null && echo connected`
 
-/** Whether something listens at an IPv4 address in a machine's VPC, seen from inside the machine. */
+/** Whether something listens at an IPv4 address in a machine's VPC, seen from inside the machine, now or within a second. */
 export const reachesFromMachines =
   (engine: Engine) =>
   async (machineId: string, address: string, port: number): Promise<boolean> => {
