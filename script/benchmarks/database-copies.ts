@@ -51,7 +51,7 @@ const tools = {
 
 /**
  * Backups and restores of some 100 to 150 MB for each engine with a tool of its own; the tests' MongoDB has none. A dump of an
- * engine with two cores leaves none of a small machine for the platform, so two are measured with one core, too.
+ * engine with two cores leaves none of a small machine for the platform, so two are measured with less, too.
  */
 export const databaseCopies = (stack: Stack): Promise<Row[]> =>
   onWorker(stack, async (bench) => [
@@ -59,8 +59,8 @@ export const databaseCopies = (stack: Stack): Promise<Row[]> =>
     ...(await copyRows(bench, 'mariadb', allCores)),
     ...(await copyRows(bench, 'redis', allCores)),
     ...(await copyRows(bench, 'clickhouse', allCores)),
-    ...(await copyRows(bench, 'postgresql', 1)),
-    ...(await copyRows(bench, 'mariadb', 1)),
+    ...(await copyRows(bench, 'postgresql', 0.5)),
+    ...(await copyRows(bench, 'mariadb', 0.5)),
   ])
 
 /**
@@ -108,7 +108,7 @@ async function copyRows(bench: Bench, type: keyof typeof tools, cores: number): 
   }
   await shell(`rm -f ${file}`)
   await stack.finish('DELETE', `${path}/databases/${id}?delete_volumes=true`)
-  const engine = cores === allCores ? type : `${type} with ${cores} core`
+  const engine = cores === allCores ? type : `${type} with ${cores} cores`
   return [
     { what: `${engine}: dump of a backup`, unit: 'MB/s', figures: took.dump },
     { what: `${engine}: \`${own} | zstd >file\` in the worker`, unit: 'MB/s', figures: took.bareDump },
