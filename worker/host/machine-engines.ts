@@ -52,8 +52,8 @@ export const connectFromMachines =
   (machineId: string, address: string, port: number): Promise<Duplex> =>
     engine.pipe(machineId, ['socat', '-', `TCP4:${address}:${port},connect-timeout=${connectsWithinSec}`])
 
-// socat itself says nothing when it is connected. The address is an argument, not part of the script. To start a process in a machine
-// takes some 50 ms, so this one tries again for a second itself, unless no answer comes at all.
+// socat itself says nothing when it is connected. The address is an argument, not part of the script. A process takes some 50 ms
+// to start in a machine, so this one tries again itself for a second, or once if no answer comes at all.
 const connects = `timeout ${connectsWithinSec + 1} socat -u OPEN:/dev/null \\
   "TCP4:$1:$2,connect-timeout=${connectsWithinSec},retry=20,interval=0.05" 2>/dev/null && echo connected`
 
