@@ -55,7 +55,7 @@ export const connectFromMachines =
 // socat itself says nothing when it is connected. The address is an argument, not part of the script. A process takes some 50 ms
 // to start in a machine, so this one tries again itself for a second, or once if no answer comes at all.
 const connects = `timeout ${connectsWithinSec + 1} socat -u OPEN:/dev/null \\
-  "TCP4:$1:$2,connect-timeout=${connectsWithinSec},retry=20,interval=0.05" 2>/dev/null && echo connected`
+  "TCP4:$1:$2,connect-timeout=${connectsWithinSec},retry=50,interval=0.02" 2>/dev/null && echo connected`
 
 /** Whether something listens at an IPv4 address in a machine's VPC, seen from inside the machine, now or within a second. */
 export const reachesFromMachines =
