@@ -239,9 +239,10 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       if (!order) return
       const { key, machine_id, service_id } = order
       const container = serviceOf(machine_id, service_id)
-      // That of a host's worker that was killed.
-      await scripts.end(container, executionId)
-      if (attempt > 1) await untilItAnswers(order, executionId)
+      if (attempt > 1) {
+        await scripts.end(container, executionId) // that of a host's worker that was killed
+        await untilItAnswers(order, executionId)
+      }
       const zstd = order.compress ? 'output' : null
       const script = await scripts.open(container, order.script, executionId, { zstd })
       const signal = cancellationSignal()
