@@ -57,8 +57,8 @@ output)
 input)
   exec 3<&0
   # A script that does not read to the end is no fault of the input.
-  { zstd -q -d -c <&3 2>>"$said.errors"; read=$?; [ $read = 0 ] || [ $read = ${pipeClosed} ] || echo 1 >"$said.cut"; } |
-    dd bs=256K of="$fifo" oflag=nofollow conv=nocreat,notrunc 2>/dev/null &
+  passes() { "$@" 2>>"$said.errors"; ended=$?; [ $ended = 0 ] || [ $ended = ${pipeClosed} ] || echo 1 >"$said.cut"; }
+  passes zstd -q -d -c <&3 | passes dd bs=256K status=none of="$fifo" oflag=nofollow conv=nocreat,notrunc &
   run "$@" </dev/null 3<&-
   code=$?
   # Ends the wait for a script that has not begun to read.
