@@ -16,6 +16,10 @@ export interface ScriptEnd {
   output_bytes: number | null
 }
 
+export interface ScriptOutput extends Pick<ScriptEnd, 'exit_code' | 'errors'> {
+  output: string
+}
+
 /** A script that runs. */
 export interface RunningScript {
   /** Its input and output. Ending it closes the input. */
@@ -36,6 +40,8 @@ export interface ContainerScripts {
     mark: string,
     options?: { zstd: 'input' | 'output' | null },
   ): Promise<RunningScript>
+  /** Runs a script that needs no input and says little, which the machine keeps in its memory until the script ends. Throws as open. */
+  read(container: LabelledContainer, script: string, mark: string): Promise<ScriptOutput>
   /** Ends the run with this mark, if it still runs. */
   end(container: LabelledContainer, mark: string): Promise<void>
 }

@@ -29,6 +29,7 @@ import { compared, foundIn, inParts, parseBase, parseCounts, parseFound, sumOf }
 import { makeCheck, makeDigest } from './backup-digest.ts'
 import { damagedIn, tarOfSegments } from './backup-segments.ts'
 import { again, patiently } from './patience.ts'
+import { soon } from './soon.ts'
 
 interface Parts {
   scripts: ContainerScripts
@@ -135,12 +136,12 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     const deadline = performance.now() + withinMs
     const signal = cancellationSignal()
     for (;;) {
-      const { exit_code, errors } = await read(container, healthy, `health-${scratchId}`).catch(
-        async (error: unknown) => {
+      const { exit_code, errors } = await scripts
+        .read(container, soon(healthy), `health-${scratchId}`)
+        .catch(async (error: unknown) => {
           if (!(error instanceof InstanceNotRunning)) throw error
           throw await whyEnded(machine_id, scratchId, error)
-        },
-      )
+        })
       if (exit_code === 0) return
       if (performance.now() > deadline)
         throw new BackupFailed(`the engine that takes the copy does not answer: ${lastOf(errors)}`)
@@ -182,10 +183,10 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
           tarOfSegments(log, (name) => segment(server, id, databaseId, name)),
         )
       }
-      await read(container, files.begin, mark)
+      await scripts.read(container, files.begin, mark)
       await awaitAnswer(engine, scratchId, recoversWithinMs)
     }
-    const { output, errors, exit_code } = await read(container, engine.count, `count-${scratchId}`)
+    const { output, errors, exit_code } = await scripts.read(container, engine.count, `count-${scratchId}`)
     if (exit_code !== 0) throw new BackupFailed(`the restored data cannot be counted: ${lastOf(errors)}`)
     const found = parseFound(output)
     return log?.target ? foundIn(found) : compared(order.counts, found)
@@ -211,7 +212,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   const untilItAnswers = ({ machine_id, service_id, healthy }: DumpOrder, mark: string): Promise<void> =>
     again(
       async () => {
-        const { exit_code, errors } = await read(serviceOf(machine_id, service_id), healthy, mark)
+        const { exit_code, errors } = await scripts.read(serviceOf(machine_id, service_id), healthy, mark)
         if (exit_code !== 0) throw new InstanceNotRunning(service_id, new Error(lastOf(errors)))
       },
       {
@@ -220,13 +221,6 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
         passes: (error) => error instanceof InstanceNotRunning,
       },
     )
-
-  async function read(container: LabelledContainer, script: string, mark: string) {
-    const { stream, ended } = await scripts.open(container, script, mark)
-    stream.end()
-    const output = await text(stream)
-    return { output, ...(await ended()) }
-  }
 
   return {
     /**

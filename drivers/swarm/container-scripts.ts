@@ -1,4 +1,4 @@
-import { text } from 'node:stream/consumers'
+import { buffer, text } from 'node:stream/consumers'
 import type Docker from 'dockerode'
 import type { ContainerScripts, LabelledContainer } from '../copies.ts'
 import { asking, unless } from '../docker/errors.ts'
@@ -17,22 +17,27 @@ const broke = 'The connection into the container broke'
 /** Through which the data of a copy passes: below the folder of the container's shared memory, which each container has. */
 const fifoOf = (mark: string): string => `/dev/shm/keelson-script-${mark}`
 
+const find = `
+said="/run/keelson-script-$2"
+rm -f "$said.exit" "$said.errors" "$said.cut" "$said.size" "$said.output"
+container=$(docker ps --quiet --filter "label=$1" | head -n 1)
+run() { docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>>"$said.errors"; }
+`
+
+const redirects = { input: '<', output: '>' } as const
+
 // The machine's own client, because a connection to its engine does not survive the end of the input. What it says and how it
 // ends are in files, since the stream has only the output. `dd` counts what is compressed.
 //
 // Data that is compressed or decompressed passes through a FIFO in the container instead of the client: the client and two
 // processes of the engine would copy it, which took a quarter of the CPU time of a dump. The container could put a link in the
 // FIFO's place, so only `dd` opens it, which follows none.
-const open = `
-said="/run/keelson-script-$2"
-rm -f "$said.exit" "$said.errors" "$said.cut" "$said.size"
-container=$(docker ps --quiet --filter "label=$1" | head -n 1)
+const open = `${find}
 if [ -z "$container" ]; then
   echo '${absent}' >"$said.errors"
   echo 1 >"$said.exit"
   exit 0
 fi
-run() { docker exec -i -e "${markName}=$2" "$container" /bin/sh -c "$3" 2>>"$said.errors"; }
 if [ -n "$4" ]; then
   fifo="/proc/$(docker inspect --format '{{.State.Pid}}' "$container")/root$5"
   rm -f "$fifo"
@@ -83,12 +88,25 @@ tail -c ${errorsAtMost} "$said.errors" 2>/dev/null
 rm -f "$said.exit" "$said.errors" "$said.cut" "$said.size"
 `
 
+/** Says how the script ended, the size of its output, and both outputs. */
+const read = `${find}
+if [ -z "$container" ]; then
+  echo absent
+  exit 0
+fi
+run "$@" </dev/null >"$said.output"
+echo "$? $(stat -c %s "$said.output")"
+cat "$said.output"
+tail -c ${errorsAtMost} "$said.errors"
+rm -f "$said.output" "$said.errors"
+`
+
 const filterOf = ({ label: { name, value } }: LabelledContainer): string => `${name}=${value}`
 
 /** Runs scripts in containers of machines, with streams. */
 export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): ContainerScripts => ({
   async open(container, script, mark, { zstd } = { zstd: null }) {
-    const through = { input: `exec <${fifoOf(mark)}\n`, output: `exec >${fifoOf(mark)}\n`, none: '' }[zstd ?? 'none']
+    const through = zstd ? `exec ${redirects[zstd]}${fifoOf(mark)}\n` : ''
     const inside = endedFirst(`${through}${script}`)
     const command = ['sh', '-c', open, 'sh', filterOf(container), mark, inside, zstd ?? '', fifoOf(mark)]
     return {
@@ -102,6 +120,24 @@ export const makeContainerScripts = (dial: DialMachine, pipe: PipeMachine): Cont
         if (!/^\d+$/.test(first)) throw new EngineUnavailable(broke)
         return { exit_code: Number(first), errors, output_bytes: size === '' ? null : Number(size) }
       },
+    }
+  },
+
+  async read(container, script, mark) {
+    const command = ['sh', '-c', read, 'sh', filterOf(container), mark, endedFirst(script)]
+    const stream = await pipe(container.machine_id, command)
+    stream.end()
+    const all = await buffer(stream)
+    const begins = all.indexOf('\n') + 1
+    const said = all.toString('utf8', 0, begins).trim()
+    if (said === 'absent') throw new InstanceNotRunning(container.label.value)
+    const [code = Number.NaN, size = Number.NaN] = said.split(' ').map(Number)
+    const ends = begins + size
+    if (!(ends <= all.length)) throw new EngineUnavailable(broke)
+    return {
+      exit_code: code,
+      output: all.toString('utf8', begins, ends),
+      errors: all.toString('utf8', ends),
     }
   },
 

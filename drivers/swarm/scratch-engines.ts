@@ -4,20 +4,20 @@ import type { FreeBytes, ScratchEngines } from '../copies.ts'
 import { asking, unless } from '../docker/errors.ts'
 import { EngineUnavailable } from '../errors.ts'
 import type { DialMachine, PipeMachine } from '../swarms.ts'
-import { engineOf } from './dial.ts'
+import { withEngine } from './dial.ts'
 
 const scratchLabel = 'keelson.scratch'
 const nameOf = (id: string): string => `keelson-scratch-${id}`
 
 /** Engines that are no services, in machines. */
 export function makeScratchEngines(dial: DialMachine): ScratchEngines {
-  const dockerOf = (machineId: string): Docker => engineOf<Docker>(dial, machineId)
+  const withDocker = <T>(machineId: string, work: (docker: Docker) => Promise<T>): Promise<T> =>
+    asking(() => withEngine(dial, machineId, work))
 
-  const scratch: ScratchEngines = {
+  return {
     start: (machineId, { id, image, env, command, cpu_cores, memory_mib, data_path, volume }) =>
-      asking(async () => {
-        const docker = dockerOf(machineId)
-        await scratch.remove(machineId, id)
+      withDocker(machineId, async (docker) => {
+        await removeIn(docker, id)
         const { name, labels } = volume ?? { name: nameOf(id), labels: {} }
         await unless([404], docker.getVolume(name).remove())
         const container = await docker.createContainer({
@@ -50,20 +50,15 @@ export function makeScratchEngines(dial: DialMachine): ScratchEngines {
       }),
 
     stop: (machineId, id, graceSec) =>
-      asking(async () => {
-        await unless([304, 404], dockerOf(machineId).getContainer(nameOf(id)).stop({ t: graceSec }))
+      withDocker(machineId, async (docker) => {
+        await unless([304, 404], docker.getContainer(nameOf(id)).stop({ t: graceSec }))
       }),
 
-    remove: (machineId, id) =>
-      asking(async () => {
-        const docker = dockerOf(machineId)
-        await unless([404, 409], docker.getContainer(nameOf(id)).remove({ force: true }))
-        await unless([404], docker.getVolume(nameOf(id)).remove())
-      }),
+    remove: (machineId, id) => withDocker(machineId, (docker) => removeIn(docker, id)),
 
     endOf: (machineId, id) =>
-      asking(async () => {
-        const container = dockerOf(machineId).getContainer(nameOf(id))
+      withDocker(machineId, async (docker) => {
+        const container = docker.getContainer(nameOf(id))
         const state = (await unless([404], container.inspect()))?.State
         if (!state || state.Running || state.Status !== 'exited') return null
         const output = await container.logs({ stdout: true, stderr: true, tail: 5 })
@@ -72,7 +67,11 @@ export function makeScratchEngines(dial: DialMachine): ScratchEngines {
 
     containerOf: (machineId, id) => ({ machine_id: machineId, label: { name: scratchLabel, value: id } }),
   }
-  return scratch
+}
+
+async function removeIn(docker: Docker, id: string): Promise<void> {
+  await unless([404, 409], docker.getContainer(nameOf(id)).remove({ force: true }))
+  await unless([404], docker.getVolume(nameOf(id)).remove())
 }
 
 const free = `df --output=avail -B1 "$(docker info --format '{{.DockerRootDir}}')"`

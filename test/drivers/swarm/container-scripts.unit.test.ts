@@ -7,6 +7,7 @@ import { Duplex } from 'node:stream'
 import { buffer, text } from 'node:stream/consumers'
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { EngineUnavailable, InstanceNotRunning } from '../../../drivers/errors.ts'
 import { makeContainerScripts } from '../../../drivers/swarm/container-scripts.ts'
 import { newId } from '../../../lib/ids.ts'
 
@@ -46,9 +47,10 @@ function scriptsWith(search = programs) {
     child.stdin.on('error', () => {}) // it need not read
     return Duplex.from({ readable: child.stdout, writable: child.stdin })
   }
-  const dial = () => Promise.reject(new Error('no engine is asked'))
   return makeContainerScripts(dial, pipe)
 }
+
+const dial = () => Promise.reject(new Error('no engine is asked'))
 
 const container = { machine_id: 'one', label: { name: 'service', value: 'one' } }
 const data = Buffer.from('a line that repeats\n'.repeat(50_000))
@@ -72,6 +74,27 @@ async function restore(script: string, input: Buffer, search?: string) {
   expect(existsSync(fifoOf(mark))).toBe(false)
   return ended()
 }
+
+test('a script that says little is read, with both outputs and its end', async () => {
+  const read = scriptsWith().read(container, 'printf "é\\nb"; echo why >&2; exit 4', newId())
+  expect(await read).toEqual({ exit_code: 4, output: 'é\nb', errors: 'why\n' })
+})
+
+test('what ends while it is read is unavailable', async () => {
+  const search = await withPrograms({ docker: docker.replace('exec "$@"', 'kill -9 $PPID; sleep 1') })
+  const mark = newId()
+  await expect(scriptsWith(search).read(container, 'true', mark)).rejects.toBeInstanceOf(EngineUnavailable)
+  for (const left of ['output', 'errors']) await rm(`/run/keelson-script-${mark}.${left}`, { force: true })
+})
+
+test('no container is none that runs', async () => {
+  const scripts = scriptsWith(await withPrograms({ docker: docker.replace('echo one', 'true') }))
+  await expect(scripts.read(container, 'true', newId())).rejects.toBeInstanceOf(InstanceNotRunning)
+  const { stream, ended } = await scripts.open(container, 'true', newId())
+  stream.end()
+  await text(stream)
+  await expect(ended()).rejects.toBeInstanceOf(InstanceNotRunning)
+})
 
 test('a dump comes compressed, with its size and what the script said', async () => {
   const file = join(folder, 'data')
