@@ -39,11 +39,18 @@ const made: TestTenant[] = []
 const atOnce = 60
 
 export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTenant> {
-  const tenant = await new Tenant({ name: `test-${newId()}`, limits }).save()
-  const user = (...roles: string[]) => makeUser(tenant._id, roles)
+  const { _id } = await new Tenant({ name: `test-${newId()}`, limits }).save()
+  const tenant = await tenantWithOwner(_id)
+  made.push(tenant)
+  return tenant
+}
+
+/** A tenant that is there, with a new owner. `removeTenants` does not remove it. */
+export async function tenantWithOwner(tenant_id: string): Promise<TestTenant> {
+  const user = (...roles: string[]) => makeUser(tenant_id, roles)
   const owner = await user('owner')
-  const testTenant: TestTenant = {
-    id: tenant._id,
+  return {
+    id: tenant_id,
     owner,
     containers: owner.containers,
     microvms: owner.microvms,
@@ -55,26 +62,21 @@ export async function makeTenant(limits: Partial<Limits> = {}): Promise<TestTena
     },
     user,
     async storage() {
-      const reservations = await Reservation.find({ tenant_id: tenant._id, disk_gib: { $gt: 0 } }).lean()
-      const { disk_gib = -1 } = (await Tenant.findById(tenant._id).lean())?.usage ?? {}
+      const reservations = await Reservation.find({ tenant_id, disk_gib: { $gt: 0 } }).lean()
+      const { disk_gib = -1 } = (await Tenant.findById(tenant_id).lean())?.usage ?? {}
       const sum = reservations.reduce((all, held) => all + held.disk_gib, 0)
       if (sum !== disk_gib) throw new Error(`the sum says ${disk_gib}, the reservations ${sum}`)
       return { disk_gib, reservations: reservations.length }
     },
     async holds() {
-      const { cpu_milli = -1, memory_mib = -1 } = (await Tenant.findById(tenant._id).lean())?.usage ?? {}
+      const { cpu_milli = -1, memory_mib = -1 } = (await Tenant.findById(tenant_id).lean())?.usage ?? {}
       return {
         cpu_milli,
         memory_mib,
-        reservations: await Reservation.countDocuments({
-          tenant_id: tenant._id,
-          disk_gib: { $not: { $gt: 0 } },
-        }),
+        reservations: await Reservation.countDocuments({ tenant_id, disk_gib: { $not: { $gt: 0 } } }),
       }
     },
   }
-  made.push(testTenant)
-  return testTenant
 }
 
 export const holdsNothing = { cpu_milli: 0, memory_mib: 0, reservations: 0 }
@@ -94,49 +96,51 @@ export async function makeUser(tenant_id: string, roles: string[]): Promise<Clie
 /** An operator of the platform, in a new tenant. */
 export const makeOperator = async (): Promise<Client> => (await makeTenant()).user('operator')
 
-/**
- * Deletes the tenants' deployments of AI workflows, deploy servers, load balancers, stores of retrieval, instances and disks
- * through the API. Fails if anything of theirs is left.
- */
+/** Removes all that the tenants of this file have. Fails if anything of theirs is left. */
 export async function removeTenants(): Promise<void> {
-  for (const tenant of made.splice(0)) {
-    const primaries = await AiDeployment.find({ tenant_id: tenant.id, role: 'primary' }).lean()
-    for (const { workflow_id, status } of primaries)
-      if (status !== 'deleting')
-        await (await tenant.owner.begin('POST', `/api/v1/workflows/${workflow_id}/undeploy`)).operation.end()
-    await eventually(async () => (await AiDeployment.countDocuments({ tenant_id: tenant.id })) === 0)
-    const servers = await DeployServer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
-    const kept = servers.filter(({ status }) => status !== 'deleting')
-    for (const { _id } of kept) await (await tenant.owner.deployServers.delete(_id)).operation.end()
-    await eventually(async () => (await DeployServer.countDocuments({ tenant_id: tenant.id })) === 0)
-    const balancers = await LoadBalancer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
-    const open = balancers.filter(({ status }) => status !== 'deleting')
-    const ends = await Promise.all(open.map(({ _id }) => tenant.owner.loadBalancers.delete(_id)))
-    await Promise.all(ends.map(({ operation }) => operation.end()))
-    await eventually(async () => (await LoadBalancer.countDocuments({ tenant_id: tenant.id })) === 0)
-    const stores = await RagStore.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
-    if (stores.some(({ status }) => status !== 'deleting'))
-      await (await tenant.owner.begin('POST', '/api/v1/rag/disable')).operation.end()
-    await eventually(async () => (await RagStore.countDocuments({ tenant_id: tenant.id })) === 0)
-    for (const { model, kind } of allKinds) {
-      const instances = await model.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
-      const living = instances.filter(({ status }) => status !== 'deleting')
-      await mapAtOnce(living, atOnce, async ({ _id }) => {
-        await (await tenant.owner.begin('DELETE', `/api/v1/${kind}s/${_id}`)).operation.end()
-      })
-      await eventually(async () => (await model.countDocuments({ tenant_id: tenant.id })) === 0)
-    }
-    const disks = await Disk.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
-    const there = disks.filter(({ status }) => status !== 'deleting')
-    const removals = await Promise.all(there.map(({ _id }) => tenant.disks.delete(_id)))
-    await Promise.all(removals.map(({ operation }) => operation.end()))
-    await eventually(async () => (await Disk.countDocuments({ tenant_id: tenant.id })) === 0)
-    // A host removes what has moved away with its next report.
-    await eventually(async () => {
-      const left = await engine.withLabel('keelson.tenant', tenant.id)
-      if (left.length)
-        throw new Error(`left on the engine: ${left.map(({ Names }) => Names.join()).join(' ')}`)
-      return true
+  for (const tenant of made.splice(0)) await removeAllOf(tenant)
+}
+
+/**
+ * Deletes a tenant's deployments of AI workflows, deploy servers, load balancers, stores of retrieval, instances and disks
+ * through the API. Fails if anything of the tenant's is left.
+ */
+export async function removeAllOf(tenant: TestTenant): Promise<void> {
+  const primaries = await AiDeployment.find({ tenant_id: tenant.id, role: 'primary' }).lean()
+  for (const { workflow_id, status } of primaries)
+    if (status !== 'deleting')
+      await (await tenant.owner.begin('POST', `/api/v1/workflows/${workflow_id}/undeploy`)).operation.end()
+  await eventually(async () => (await AiDeployment.countDocuments({ tenant_id: tenant.id })) === 0)
+  const servers = await DeployServer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+  const kept = servers.filter(({ status }) => status !== 'deleting')
+  for (const { _id } of kept) await (await tenant.owner.deployServers.delete(_id)).operation.end()
+  await eventually(async () => (await DeployServer.countDocuments({ tenant_id: tenant.id })) === 0)
+  const balancers = await LoadBalancer.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+  const open = balancers.filter(({ status }) => status !== 'deleting')
+  const ends = await Promise.all(open.map(({ _id }) => tenant.owner.loadBalancers.delete(_id)))
+  await Promise.all(ends.map(({ operation }) => operation.end()))
+  await eventually(async () => (await LoadBalancer.countDocuments({ tenant_id: tenant.id })) === 0)
+  const stores = await RagStore.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+  if (stores.some(({ status }) => status !== 'deleting'))
+    await (await tenant.owner.begin('POST', '/api/v1/rag/disable')).operation.end()
+  await eventually(async () => (await RagStore.countDocuments({ tenant_id: tenant.id })) === 0)
+  for (const { model, kind } of allKinds) {
+    const instances = await model.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+    const living = instances.filter(({ status }) => status !== 'deleting')
+    await mapAtOnce(living, atOnce, async ({ _id }) => {
+      await (await tenant.owner.begin('DELETE', `/api/v1/${kind}s/${_id}`)).operation.end()
     })
+    await eventually(async () => (await model.countDocuments({ tenant_id: tenant.id })) === 0)
   }
+  const disks = await Disk.find({ tenant_id: tenant.id }, { _id: 1, status: 1 }).lean()
+  const there = disks.filter(({ status }) => status !== 'deleting')
+  const removals = await Promise.all(there.map(({ _id }) => tenant.disks.delete(_id)))
+  await Promise.all(removals.map(({ operation }) => operation.end()))
+  await eventually(async () => (await Disk.countDocuments({ tenant_id: tenant.id })) === 0)
+  // A host removes what has moved away with its next report.
+  await eventually(async () => {
+    const left = await engine.withLabel('keelson.tenant', tenant.id)
+    if (left.length) throw new Error(`left on the engine: ${left.map(({ Names }) => Names.join()).join(' ')}`)
+    return true
+  })
 }
