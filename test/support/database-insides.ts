@@ -1,4 +1,5 @@
 import type { DeployServerBody } from './client.ts'
+import { databasesOf } from './clients/databases.ts'
 import { postgresqlMajorOf } from './database-images.ts'
 import { isLong } from './long.ts'
 import { innerEngine, runOnMachine } from './machines-inside.ts'
@@ -107,11 +108,14 @@ export function insideOf({ owner }: TestTenant, server: DeployServerBody) {
       const said = await inside.runIn(id, inPostgresql('SHOW server_version'))
       return said.startsWith(`${await postgresqlMajorOf(tag)}.`)
     },
-    /** The scratch engines of backups. */
-    scratches: async (): Promise<string[]> => {
+    /** The scratch engines of backups; of a database: those of its restores and of its backups. */
+    scratches: async (database?: string): Promise<string[]> => {
       const filters = { label: ['keelson.scratch'] }
       const found = await (await innerEngine(owner, machine)).listContainers({ all: true, filters })
-      return found.flatMap(({ Names }) => Names)
+      const all = found.flatMap(({ Names }) => Names)
+      if (database === undefined) return all
+      const backups = await databasesOf(owner, server.id).executions(`&database_id=${database}`)
+      return all.filter((name) => [database, ...backups.map(({ id }) => id)].some((id) => name.endsWith(id)))
     },
     /** The containers that run with a database's volumes. */
     containers: async (id: string): Promise<string[]> => {

@@ -84,6 +84,8 @@ export async function rootLogin(
 
 export function deployServersOf(caller: Caller) {
   const servers = {
+    /** The answer to a creation: 202, or 200 with the deploy server that the tenant has. */
+    ask: (over: Json = {}): Promise<Answer> => caller.ask('POST', path, { ...small, ...over }),
     create: (over: Json = {}): Promise<Accepted> => caller.begin('POST', path, { ...small, ...over }),
     /** Creates a deploy server and waits until it is ready. */
     make: async (over: Json = {}): Promise<DeployServerBody> => {
