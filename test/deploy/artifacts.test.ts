@@ -9,15 +9,15 @@ import { uploadAt } from '../support/clients/uploads.ts'
 import { eventually } from '../support/eventually.ts'
 import { runOnMachine } from '../support/machines-inside.ts'
 import { plantAll } from '../support/planted.ts'
-import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { sharedServer } from '../support/shared-server.ts'
+import type { TestTenant } from '../support/tenants.ts'
 
 let tenant: TestTenant
 let server: DeployServerBody
 let apps: ReturnType<typeof applicationsOf>
 
 beforeAll(async () => {
-  tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make()
+  ;({ tenant, server } = await sharedServer())
   apps = applicationsOf(tenant.owner, server.id)
 })
 
@@ -101,7 +101,9 @@ async function begin(name: string, upload: { size_bytes: number; sha256?: string
   return { id, body, operation, url, upload: uploadAt(url) }
 }
 
-const uploadsLeft = (): Promise<string> => onWorker('ls /opt/apps/.uploads 2>/dev/null || true')
+/** The files of these uploads. */
+const uploadsLeft = (...ids: string[]): Promise<string> =>
+  onWorker(`ls /opt/apps/.uploads 2>/dev/null | grep -E '${ids.join('|')}' || true`)
 
 describe('an archive that is sent in parts', () => {
   const mebibyte = 1024 ** 2
@@ -125,7 +127,7 @@ describe('an archive that is sent in parts', () => {
     await begun.operation.success()
     expect(await apps.artifact(begun.id)).toMatchObject({ status: 'ready', path: '/opt/apps/big', files: 1 })
     expect(await onWorker('sha256sum </opt/apps/big/data')).toContain(sha256(content))
-    expect(await uploadsLeft()).toBe('')
+    expect(await uploadsLeft(begun.id)).toBe('')
     expect(await upload.head()).toMatchObject({ status: 200, offset: archive.length })
   })
 
@@ -169,14 +171,14 @@ describe('an archive that is sent in parts', () => {
         ]),
       )
       const size_bytes = archive.length
-      const { upload, operation } = await begin('stays', {
+      const { id, upload, operation } = await begin('stays', {
         size_bytes,
         ...(digest ? { sha256: digest } : {}),
       })
       await upload.all(archive)
       expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'archive_refused' } })
       expect(await onWorker('cat /opt/apps/stays/file')).toBe('former')
-      expect(await uploadsLeft()).toBe('')
+      expect(await uploadsLeft(id)).toBe('')
     },
   )
 
@@ -185,7 +187,8 @@ describe('an archive that is sent in parts', () => {
     const cancelled = await begin('never', { size_bytes: archive.length })
     const late = await begin('never', { size_bytes: archive.length })
     for (const { upload } of [cancelled, late]) await upload.add(0, archive.subarray(0, 10))
-    expect((await uploadsLeft()).split('\n').filter((file) => !file.endsWith('.lock'))).toHaveLength(2)
+    const left = () => uploadsLeft(cancelled.id, late.id)
+    expect((await left()).split('\n').filter((file) => !file.endsWith('.lock'))).toHaveLength(2)
     await cancelled.operation.cancel()
     expect((await cancelled.operation.end()).state).toBe('cancelled')
     await Artifact.updateOne(
@@ -196,7 +199,7 @@ describe('an archive that is sent in parts', () => {
     expect(await late.operation.end()).toMatchObject({ state: 'failed', error: { code: 'upload_expired' } })
     for (const { upload } of [cancelled, late])
       expect((await upload.add(10, archive.subarray(10))).status).toBe(410)
-    expect(await uploadsLeft()).toBe('')
+    expect(await left()).toBe('')
     expect(await onWorker('ls /opt/apps/never 2>&1 || true')).toContain('No such file')
   })
 

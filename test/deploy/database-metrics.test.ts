@@ -12,7 +12,8 @@ import { runEngine } from '../support/engine-copies.ts'
 import { eventually } from '../support/eventually.ts'
 import { testLong } from '../support/long-tests.ts'
 import { sampled } from '../support/sampled.ts'
-import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { sharedServer } from '../support/shared-server.ts'
+import type { TestTenant } from '../support/tenants.ts'
 
 // What engines of databases tell of themselves, on engines that can be had here.
 
@@ -42,8 +43,7 @@ describeEngines('the metrics of a database', () => {
   let inside: ReturnType<typeof insideOf>
 
   beforeAll(async () => {
-    tenant = await makeTenant()
-    server = await tenant.owner.deployServers.make({ worker_instance_type: 'medium' })
+    ;({ tenant, server } = await sharedServer())
     databases = databasesOf(tenant.owner, server.id)
     inside = insideOf(tenant, server)
   })

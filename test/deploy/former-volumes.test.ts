@@ -6,7 +6,8 @@ import { insideOf, memoryOf, type Written } from '../support/database-insides.ts
 import { makeDatabaseImages } from '../support/database-images.ts'
 import { describeEngines } from '../support/describe-engines.ts'
 import { sampled } from '../support/sampled.ts'
-import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { sharedServer } from '../support/shared-server.ts'
+import type { TestTenant } from '../support/tenants.ts'
 
 // The way back from a restore or an upgrade: the former volume takes its place again.
 
@@ -16,8 +17,7 @@ let databases: ReturnType<typeof databasesOf>
 let inside: ReturnType<typeof insideOf>
 
 beforeAll(async () => {
-  tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make()
+  ;({ tenant, server } = await sharedServer())
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
 })

@@ -5,7 +5,8 @@ import { applicationsOf } from '../support/clients/applications.ts'
 import { buildsOf } from '../support/clients/builds.ts'
 import { isLong } from '../support/long.ts'
 import { sampled } from '../support/sampled.ts'
-import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { sharedServer } from '../support/shared-server.ts'
+import type { TestTenant } from '../support/tenants.ts'
 import { visit } from '../support/visits.ts'
 
 // Applications without a Dockerfile, from their files to an answer. Their images have some 150 MB, which a small machine
@@ -132,8 +133,7 @@ let server: DeployServerBody
 let builds: ReturnType<typeof buildsOf>
 let apps: ReturnType<typeof applicationsOf>
 beforeAll(async () => {
-  tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make()
+  ;({ tenant, server } = await sharedServer())
   builds = buildsOf(tenant.owner, server.id)
   apps = applicationsOf(tenant.owner, server.id)
 })

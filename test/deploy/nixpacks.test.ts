@@ -10,7 +10,8 @@ import type { DeployServerBody } from '../support/client.ts'
 import { buildsOf } from '../support/clients/builds.ts'
 import { docker } from '../support/containers.ts'
 import { innerEngine, pipeInto, runOnMachine } from '../support/machines-inside.ts'
-import { makeTenant, type TestTenant } from '../support/tenants.ts'
+import { sharedServer } from '../support/shared-server.ts'
+import type { TestTenant } from '../support/tenants.ts'
 
 // Nixpacks in the machine of a deploy server. Its program is no part of the project: `cargo install nixpacks` puts it on
 // the PATH, for those tests that run it.
@@ -28,8 +29,7 @@ let server: DeployServerBody
 let machine: string
 let nixpacks: Nixpacks
 beforeAll(async () => {
-  tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make()
+  ;({ tenant, server } = await sharedServer())
   machine = server.workers[0]?.machine_id ?? ''
   nixpacks = makeNixpacks(pipeInto(tenant.owner))
 })
@@ -47,7 +47,7 @@ const copyImage = async (name: string): Promise<void> => {
 }
 
 test('Nixpacks that cannot be had fails a build with the reason', async () => {
-  const order = await orderOf('app', { 'package.json': '{}' })
+  const order = await orderOf('unplanned', { 'package.json': '{}' })
   await expect(nixpacks.plan(machine, order)).rejects.toMatchObject({
     code: 'builder_unavailable',
     message: expect.stringContaining(
@@ -60,7 +60,8 @@ test('Nixpacks that cannot be had fails a build with the reason', async () => {
     message: expect.stringContaining('nixpacks'),
   })
   await nixpacks.remove(machine, order.id)
-  expect(await onWorker('ls /opt/apps/.nixpacks; docker ps -aq')).toBe('')
+  const left = `docker ps -aq --filter volume=/opt/apps/.nixpacks/${order.id}`
+  expect(await onWorker(`ls /opt/apps/.nixpacks; ${left}`)).toBe('')
 })
 
 ;(program ? describe : describe.skip)('Nixpacks', () => {
@@ -72,7 +73,7 @@ test('Nixpacks that cannot be had fails a build with the reason', async () => {
   test('makes a Dockerfile by which the files are built, and leaves them as they are', async () => {
     await makeNixBase()
     await copyImage('keelson/test-nix:1')
-    const order = await orderOf('web', {
+    const order = await orderOf('planned', {
       'package.json': '{"name":"web","version":"1.0.0","scripts":{"start":"node server.js"}}',
       'server.js': 'console.log(`built by ${process.env.NIXPACKS_METADATA}`)',
       '.nixpacks/Dockerfile': 'FROM evil',
@@ -107,7 +108,7 @@ test('Nixpacks that cannot be had fails a build with the reason', async () => {
   })
 
   test('says so if it recognises nothing', async () => {
-    const order = await orderOf('nothing', { 'notes.txt': 'x' })
+    const order = await orderOf('unrecognised', { 'notes.txt': 'x' })
     await expect(nixpacks.plan(machine, order)).rejects.toMatchObject({ code: 'nothing_recognised' })
   })
 })

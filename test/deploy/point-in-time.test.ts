@@ -2,7 +2,6 @@ import { beforeAll, expect, test } from '@jest/globals'
 import { ArchiveSegment } from '../../models/deploy/archive-segments.ts'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { EventDelivery } from '../../models/deploy/events.ts'
-import { Tenant } from '../../models/identity/tenants.ts'
 import { spoil, storedBytes } from '../support/blobs.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { databasesOf } from '../support/clients/databases.ts'
@@ -11,8 +10,10 @@ import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { describeEngines } from '../support/describe-engines.ts'
 import { testDrawn } from '../support/drawn.ts'
+import { atEndOfFile } from '../support/end-of-file.ts'
 import { eventually } from '../support/eventually.ts'
 import { momentsOf } from '../support/moments.ts'
+import { sharedServer } from '../support/shared-server.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
 // Recovery of PostgreSQL to any moment, by a copy of its files and the segments of its log.
@@ -24,27 +25,27 @@ let inside: ReturnType<typeof insideOf>
 let moments: ReturnType<typeof momentsOf>
 
 beforeAll(async () => {
-  tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make({ worker_instance_type: 'medium' })
+  ;({ tenant, server } = await sharedServer())
   if (hasEngines) await makeDatabaseImages('postgresql')
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
   moments = momentsOf(tenant, databases, inside)
-  await eventsOf(tenant.owner, server.id).make({ url: 'https://events.example' })
+  const events = eventsOf(tenant.owner, server.id)
+  const { id } = await events.make({ url: 'https://events.example' })
+  atEndOfFile(() => events.delete(id))
 })
 
 const digest = (id: string) => inside.digest(id, 'postgresql')
 const remove = async (id: string) => (await databases.delete(id)).operation.success()
 
-const told = (kind: string, text: string) =>
-  eventually(async () =>
+async function told(kind: string, id: string, text: string): Promise<void> {
+  const { name } = await databases.get(id)
+  await eventually(async () =>
     (await EventDelivery.find({ tenant_id: tenant.id }).lean()).some(
-      (one) => one.kind === kind && one.message.includes(text),
+      (one) => one.kind === kind && one.message.includes(`of ${name} is`) && one.message.includes(text),
     ),
   )
-
-const limit = (max_backup_gib: number) =>
-  Tenant.updateOne({ _id: tenant.id }, { $set: { 'limits.max_backup_gib': max_backup_gib } })
+}
 
 const segmentsOf = async (id: string) => {
   const archives = (await moments.archives(id)).map(({ _id }) => _id)
@@ -77,7 +78,7 @@ describeEngines('a database', () => {
     const recovered = await databases.get(id)
     expect(recovered).toMatchObject({ status: 'running', connection_string })
     expect(recovered.former_volumes).toHaveLength(1)
-    expect(await inside.scratches()).toEqual([])
+    for (const one of [id, copy.id]) expect(await inside.scratches(one)).toEqual([])
 
     // A new archive begins, and the former one leads to its moments as before, also while the new one has no base.
     await inside.clear(id, 'postgresql')
@@ -229,7 +230,7 @@ describeEngines('the archive of a database', () => {
       const damaged = (await segmentsOf(id)).at(-1)
       if (damaged) await spoil(damaged.blob)
       await (await databases.verify(base?._id ?? '')).operation.success()
-      await told('archive.damaged', 'is damaged')
+      await told('archive.damaged', id, 'is damaged')
       const now = await eventually(async () => {
         const { point_in_time } = await databases.get(id)
         return point_in_time?.status === 'archiving' && point_in_time.earliest !== earliest && point_in_time
@@ -245,28 +246,11 @@ describeEngines('the archive of a database', () => {
     },
   )
 
-  testDrawn('is paused, which is told, while the tenant’s limit is reached, and goes on', async () => {
-    const id = await moments.make()
-    await limit(0)
-    await inside.write(id, 'postgresql')
-    const moment = await moments.now(id)
-    const paused = await eventually(async () => {
-      const { point_in_time } = await databases.get(id)
-      return point_in_time?.status === 'paused' && point_in_time
-    })
-    expect(paused.reason).toMatch(/max_backup_gib is 0/)
-    await told('archive.paused', 'is not archived: The tenant’s limit')
-    await limit(500)
-    await moments.reaches(id, moment)
-    await moments.archiving(id)
-    await remove(id)
-  })
-
   testDrawn('that lost a segment is told, and begins again with a new base', async () => {
     const id = await moments.make()
     const [former] = await moments.archives(id)
     await inside.runIn(id, 'echo 000000010000000000000001 >$PGDATA/pgsql_tmp_keelson/gap')
-    await told('archive.paused', 'was dropped')
+    await told('archive.paused', id, 'was dropped')
     await eventually(async () =>
       (await moments.archives(id)).some(({ _id, is_current }) => is_current && _id !== former?._id),
     )

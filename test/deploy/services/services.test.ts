@@ -10,7 +10,8 @@ import { testDrawn } from '../../support/drawn.ts'
 import { eventually } from '../../support/eventually.ts'
 import { innerEngine } from '../../support/machines-inside.ts'
 import { leftOfServices } from '../../support/services-left.ts'
-import { makeTenant, type TestTenant } from '../../support/tenants.ts'
+import { sharedServer } from '../../support/shared-server.ts'
+import type { TestTenant } from '../../support/tenants.ts'
 import { visit } from '../../support/visits.ts'
 
 // Services: containers that belong together, from a compose file.
@@ -19,8 +20,7 @@ let tenant: TestTenant
 let server: DeployServerBody
 let services: ReturnType<typeof servicesOf>
 beforeAll(async () => {
-  tenant = await makeTenant()
-  server = await tenant.owner.deployServers.make()
+  ;({ tenant, server } = await sharedServer())
   await loadAppImages(tenant.owner, server)
   services = servicesOf(tenant.owner, server.id)
 })
