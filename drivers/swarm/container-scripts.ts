@@ -33,13 +33,15 @@ const redirects = { input: '<', output: '>' } as const
 // processes of the engine would copy it, which took a quarter of the CPU time of a dump. The container could put a link in the
 // FIFO's place, so only `dd` opens it, which follows none.
 const open = `${find}
-if [ -z "$container" ]; then
+running=$container
+[ -z "$4" ] || running=$(docker inspect --format '{{if .State.Pid}}{{.State.Pid}}{{end}}' "$container" 2>/dev/null)
+if [ -z "$running" ]; then
   echo '${absent}' >"$said.errors"
   echo 1 >"$said.exit"
   exit 0
 fi
 if [ -n "$4" ]; then
-  fifo="/proc/$(docker inspect --format '{{.State.Pid}}' "$container")/root$5"
+  fifo="/proc/$running/root$5"
   rm -f "$fifo"
   (umask 0 && mkfifo "$fifo") 2>>"$said.errors" || { echo 1 >"$said.exit"; exit 0; }
 fi

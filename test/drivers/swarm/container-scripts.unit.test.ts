@@ -7,6 +7,7 @@ import { Duplex } from 'node:stream'
 import { buffer, text } from 'node:stream/consumers'
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import type { ContainerScripts } from '../../../drivers/copies.ts'
 import { EngineUnavailable, InstanceNotRunning } from '../../../drivers/errors.ts'
 import { makeContainerScripts } from '../../../drivers/swarm/container-scripts.ts'
 import { newId } from '../../../lib/ids.ts'
@@ -56,6 +57,13 @@ const container = { machine_id: 'one', label: { name: 'service', value: 'one' } 
 const data = Buffer.from('a line that repeats\n'.repeat(50_000))
 const fifoOf = (mark: string): string => `/dev/shm/keelson-script-${mark}`
 
+async function read(scripts: ContainerScripts, options?: Parameters<ContainerScripts['open']>[3]) {
+  const { stream, ended } = await scripts.open(container, 'true', newId(), options)
+  stream.end()
+  await text(stream)
+  return ended()
+}
+
 async function dump(script: string, search?: string) {
   const mark = newId()
   const { stream, ended } = await scriptsWith(search).open(container, script, mark, { zstd: 'output' })
@@ -76,8 +84,8 @@ async function restore(script: string, input: Buffer, search?: string) {
 }
 
 test('a script that says little is read, with both outputs and its end', async () => {
-  const read = scriptsWith().read(container, 'printf "é\\nb"; echo why >&2; exit 4', newId())
-  expect(await read).toEqual({ exit_code: 4, output: 'é\nb', errors: 'why\n' })
+  const said = scriptsWith().read(container, 'printf "é\\nb"; echo why >&2; exit 4', newId())
+  expect(await said).toEqual({ exit_code: 4, output: 'é\nb', errors: 'why\n' })
 })
 
 test('what ends while it is read is unavailable', async () => {
@@ -90,10 +98,12 @@ test('what ends while it is read is unavailable', async () => {
 test('no container is none that runs', async () => {
   const scripts = scriptsWith(await withPrograms({ docker: docker.replace('echo one', 'true') }))
   await expect(scripts.read(container, 'true', newId())).rejects.toBeInstanceOf(InstanceNotRunning)
-  const { stream, ended } = await scripts.open(container, 'true', newId())
-  stream.end()
-  await text(stream)
-  await expect(ended()).rejects.toBeInstanceOf(InstanceNotRunning)
+  await expect(read(scripts)).rejects.toBeInstanceOf(InstanceNotRunning)
+})
+
+test('a container that ends before its dump begins does not run', async () => {
+  const scripts = scriptsWith(await withPrograms({ docker: docker.replace('echo self', 'echo') }))
+  await expect(read(scripts, { zstd: 'output' })).rejects.toBeInstanceOf(InstanceNotRunning)
 })
 
 test('a dump comes compressed, with its size and what the script said', async () => {
