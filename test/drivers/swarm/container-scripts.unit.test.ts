@@ -37,7 +37,8 @@ afterAll(() => rm(folder, { recursive: true }))
 /** A folder with these programs, for the search path of a machine. */
 async function withPrograms(all: Record<string, string>): Promise<string> {
   const path = await mkdtemp(join(folder, 'programs-'))
-  for (const [name, text] of Object.entries(all)) await writeFile(join(path, name), text, { mode: 0o755 })
+  for (const [name, program] of Object.entries(all))
+    await writeFile(join(path, name), program, { mode: 0o755 })
   return path
 }
 
