@@ -191,8 +191,10 @@ describeEngines('a database', () => {
     ({ step, role }) =>
       inTime(async () => {
         const id = await filled()
-        const empty = await backUp((await databases.make()).id)
+        const other = await databases.make()
+        const empty = await backUp(other.id)
         await (await databases.restore(id, empty)).operation.success()
+        await remove(other.id) // another try needs its room
         expect(await inside.count(id, 'redis')).toBe(0)
         const [former] = (await databases.get(id)).former_volumes
         const ran = await killed(step, role, await databases.goBack(id, former?.id ?? ''))
