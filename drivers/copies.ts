@@ -40,7 +40,10 @@ export interface ContainerScripts {
     mark: string,
     options?: { zstd: 'input' | 'output' | null },
   ): Promise<RunningScript>
-  /** Runs a script that needs no input and says little, which the machine keeps in its memory until the script ends. Throws as open. */
+  /**
+   * Runs a script that needs no input and says little: the machine keeps that in its memory until the script ends. Throws as
+   * open.
+   */
   read(container: LabelledContainer, script: string, mark: string): Promise<ScriptOutput>
   /** Ends the run with this mark, if it still runs. */
   end(container: LabelledContainer, mark: string): Promise<void>
