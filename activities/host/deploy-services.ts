@@ -34,8 +34,11 @@ interface Parts {
   connectFrom: (machineId: string, address: string, port: number) => Promise<Duplex>
   /** Called after each change of a Swarm's services. */
   changed: (deployServerId: string, managerId: string) => void
-  /** Whether something listens at an address, seen from a machine, now or within a second. */
-  reaches: (machineId: string, address: string, port: number) => Promise<boolean>
+  /**
+   * Whether something listens at an address, seen from a machine, now or within a second. `early`: perhaps no container has the
+   * port yet; what takes long to answer is not found.
+   */
+  reaches: (machineId: string, address: string, port: number, how?: 'early') => Promise<boolean>
 }
 
 interface Replica {
@@ -56,11 +59,16 @@ export function makeDeployServicesOnHost(parts: Parts) {
   // An older answer must not overwrite a newer one.
   const inTurn = makeNamedQueues()
 
-  async function serves(managerId: string, place: ServingPlace, path: string | null): Promise<boolean> {
+  async function serves(
+    managerId: string,
+    place: ServingPlace,
+    path: string | null,
+    how?: 'early',
+  ): Promise<boolean> {
     const { ip_address, machine_port } = place
     if (machine_port === null) return true
     try {
-      if (path === null) return await reaches(managerId, ip_address, machine_port)
+      if (path === null) return await reaches(managerId, ip_address, machine_port, how)
       return await answers(() => connectFrom(managerId, ip_address, machine_port), path)
     } catch {
       return false
@@ -157,24 +165,32 @@ export function makeDeployServicesOnHost(parts: Parts) {
 
     /**
      * Waits until all of these serve. Throws ServiceFailed with the reason, also after `withinSec`; `what` is the subject of
-     * its sentences.
+     * its sentences. `isAlone`: nothing else can listen at their ports, such as a former container.
      */
     async awaitServingOnHost(
       managerId: string,
       places: ServingPlace[],
-      { path, what = 'The release' }: { path: string | null; what?: string },
+      {
+        path,
+        what = 'The release',
+        isAlone = false,
+      }: { path: string | null; what?: string; isAlone?: boolean },
       withinSec: number,
     ): Promise<void> {
       const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
+      const served = async (how?: 'early'): Promise<boolean> =>
+        (await Promise.all(places.map((place) => serves(managerId, place, path, how)))).every(Boolean)
+      const hasPorts = places.every(({ machine_port }) => machine_port !== null)
       for (;;) {
+        // What answers runs. The Swarm says so only some 0.2 s later.
+        const answering = isAlone && hasPorts ? served('early') : null
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
         const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
         const failing = states.find(({ service }) => (service?.failures ?? 0) >= failuresAtMost)
         if (failing) throw new ServiceFailed(`${what} does not run: ${whyNot(failing.service)}`)
         const runs = states.every(({ service }) => service?.task?.state === 'running')
-        if (runs && (await Promise.all(places.map((place) => serves(managerId, place, path)))).every(Boolean))
-          return
+        if ((await answering) || (runs && (await served()))) return
         if (performance.now() > deadline) {
           const ill = states.find(({ service }) => service?.task?.state !== 'running' || service.failures > 0)
           const why = ill ? whyNot(ill.service) : silent(path)

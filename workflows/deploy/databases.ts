@@ -54,7 +54,7 @@ async function awaitAnswer(id: string): Promise<void> {
   await on(host_id, waiting).awaitServingOnHost(
     machine_id,
     [serving],
-    { path: null, what: 'The database' },
+    { path: null, what: 'The database', isAlone: true },
     answersWithinSec,
   )
   await on(at.host_id, waiting).awaitHealthyOnHost(at.machine_id, id, healthy, answersWithinSec)
