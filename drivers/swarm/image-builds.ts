@@ -5,6 +5,7 @@ import { BuildFailed, EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { BuildOrder, ImageBuilds } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
 import { buildScript, endScript, holdTurn, prune, says, scratch } from './build-script.ts'
+import { builtLabel } from './engine-images.ts'
 
 const timedOut = 124
 const longestLine = 64 * 1024
@@ -83,6 +84,7 @@ function argumentsOf({ id, folder, dockerfile, reference, target, timeout_sec, .
     String(timeout_sec),
     `--file=${path}`,
     `--tag=${reference}`,
+    `--label=${builtLabel}`,
     ...(target === null ? [] : [`--target=${target}`]),
     ...Object.entries(order.build_args).map(([name, value]) => `--build-arg=${name}=${value}`),
     ...Object.keys(order.secrets).map((name) => `--secret=id=${name},env=KEELSON_SECRET_${name}`),

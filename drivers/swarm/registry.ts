@@ -7,14 +7,15 @@ import bcrypt from 'bcrypt'
 import type Docker from 'dockerode'
 import { pack } from 'tar-stream'
 import { z } from 'zod'
-import { asking, statusOf, unless } from '../docker/errors.ts'
+import { asking, unless } from '../docker/errors.ts'
 import { pullImage } from '../docker/images.ts'
 import { jsonLines } from '../docker/streams.ts'
 import { EngineRefused, EngineUnavailable, MachineDiskFull } from '../errors.ts'
-import type { CopyImage, ForgetImages, MachineRegistries, RegistrySpec } from '../image-builds.ts'
+import type { CopyImage, MachineRegistries, RegistrySpec } from '../image-builds.ts'
 import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
 import { engineOf } from './dial.ts'
+import { forgetBuilt, unlessUsed } from './engine-images.ts'
 import { makePushGate } from './push-gate.ts'
 import { manifestTypes, readAnswer, sendTo } from './registry-requests.ts'
 import { type AskRegistry, digestOf, removeAbandoned } from './registry-tags.ts'
@@ -169,6 +170,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
       asking(() =>
         gate.collect(machineId, async () => {
           const docker = at(machineId)
+          const own = `${spec.ip_address}:${spec.port}/`
           const asks: AskRegistry = (method, path) => ask(machineId, spec, method, path)
           const keptDigests = new Set([
             ...kept.digests,
@@ -177,11 +179,12 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
           for (const { image, tag } of images) {
             const digest = await digestOf(asks, { image, tag })
             if (digest && !keptDigests.has(digest)) await asks('DELETE', `/v2/${image}/manifests/${digest}`)
-            const local = docker.getImage(`${spec.ip_address}:${spec.port}/${image}:${tag}`)
-            await local.remove().catch(unlessUsed)
+            // One that an earlier version of the platform built has no label.
+            await docker.getImage(`${own}${image}:${tag}`).remove().catch(unlessUsed)
           }
-          const keptTags = [...kept.tags, ...kept.images.map(({ tag }) => tag)]
-          await removeAbandoned(asks, { tags: new Set(keptTags), digests: keptDigests })
+          const keptTags = new Set([...kept.tags, ...kept.images.map(({ tag }) => tag)])
+          await removeAbandoned(asks, { tags: keptTags, digests: keptDigests })
+          await forgetBuilt(docker, own, keptTags)
           await shell(machineId, `${dropUploads}\n${collect}`)
         }),
       ),
@@ -198,16 +201,6 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
     },
   }
 }
-
-/** An engine calls an image without a tag dangling. */
-const unused = { dangling: ['true'], until: ['24h'] }
-
-export const makeForgetImages =
-  (dial: DialMachine): ForgetImages =>
-  (machineId) =>
-    asking(async () => {
-      await engineOf<Docker>(dial, machineId).pruneImages({ filters: unused })
-    })
 
 /** A registry that starts again answers with all kinds of errors: but for two, the next try may succeed. */
 function pushFailure(words: string, log: string): Error {
@@ -238,11 +231,6 @@ ${findVolume} && [ "$(df -BM --output=avail "$volume" | tail -n 1 | tr -dc 0-9)"
 
 /** Goes on if this process is killed: what must not run beside it waits for the lock (awaitCollection). */
 const collect = `exec flock ${collecting} docker exec ${name} registry garbage-collect ${config} 2>&1`
-
-/** 404: it is gone; 409: a container runs it. */
-function unlessUsed(error: unknown): void {
-  if (![404, 409].includes(statusOf(error) ?? 0)) throw error
-}
 
 /** The configuration and the users, as a tar. The registry has no cache: it would believe in blobs that were removed. */
 async function filesOf({ users }: RegistrySpec, secret: string): Promise<Buffer> {

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
+import { builtLabel } from '../../drivers/swarm/engine-images.ts'
 import { temporalClient } from '../../lib/temporal.ts'
 import { loadBaseImage } from '../support/app-images.ts'
 import { makeCaddy } from '../support/base-images.ts'
@@ -255,9 +256,19 @@ describe('the registry', () => {
       const app = await apps.make({ image: 'many', tag: 'latest', replicas: 2 })
       const says = async (): Promise<string> => (await visit(app.url, '/number')).text
       const second = await build(2)
+      // As a removal leaves them that a running container has stopped, and what somebody based on it.
+      await onWorker(
+        'w1',
+        `docker tag 10.77.0.11:5000/many:${first.id} 10.77.0.11:5000/many:former && docker tag 10.77.0.11:5000/many:former mine:former`,
+      )
       for (let n = 3; n <= 5; n++) await build(n)
       await eventually(async () => (await builds.get(second.id)).image_state === 'gone')
       expect((await builds.get(first.id)).image_state).toBe('kept')
+      const tags = await onWorker('w1', `docker images --filter label=${builtLabel} --format '{{.Tag}}'`)
+      const kept = (await builds.list()).filter((one) => one.image_state === 'kept').map(({ id }) => id)
+      expect(new Set(tags.split('\n').filter(Boolean))).toEqual(new Set([...kept, 'former']))
+      expect(await onWorker('w1', `docker images -q 10.77.0.11:5000/many:former`)).toBe('')
+      await onWorker('w1', 'docker rmi mine:former')
       const blobs =
         'ls /var/lib/machine/docker/volumes/keelson-registry/_data/docker/registry/v2/blobs/sha256/*'
       const stored = await onWorker('w1', blobs)
