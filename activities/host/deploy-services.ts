@@ -35,10 +35,9 @@ interface Parts {
   /** Called after each change of a Swarm's services. */
   changed: (deployServerId: string, managerId: string) => void
   /**
-   * Whether something listens at an address, seen from a machine, now or within a second. `early`: perhaps no container has the
-   * port yet; what takes long to answer is not found.
+   * Whether something listens at an address, seen from a machine, now or within two seconds. A try takes at most `trySec`.
    */
-  reaches: (machineId: string, address: string, port: number, how?: 'early') => Promise<boolean>
+  reaches: (machineId: string, address: string, port: number, trySec?: number) => Promise<boolean>
 }
 
 interface Replica {
@@ -50,6 +49,8 @@ const longestPauseMs = 300
 const lastLines = 50
 const longestLine = 500
 const answersWithinMs = 3_000
+/** While a container starts, its machine loses what comes for it, and TCP sends that again only after a second. */
+const tryOfStartSec = 0.05
 /** A replica that failed so often is not waited for. */
 const failuresAtMost = 3
 
@@ -63,12 +64,12 @@ export function makeDeployServicesOnHost(parts: Parts) {
     managerId: string,
     place: ServingPlace,
     path: string | null,
-    how?: 'early',
+    trySec?: number,
   ): Promise<boolean> {
     const { ip_address, machine_port } = place
     if (machine_port === null) return true
     try {
-      if (path === null) return await reaches(managerId, ip_address, machine_port, how)
+      if (path === null) return await reaches(managerId, ip_address, machine_port, trySec)
       return await answers(() => connectFrom(managerId, ip_address, machine_port), path)
     } catch {
       return false
@@ -179,12 +180,12 @@ export function makeDeployServicesOnHost(parts: Parts) {
     ): Promise<void> {
       const pause = makePauses(longestPauseMs)
       const deadline = performance.now() + withinSec * 1000
-      const served = async (how?: 'early'): Promise<boolean> =>
-        (await Promise.all(places.map((place) => serves(managerId, place, path, how)))).every(Boolean)
+      const served = async (trySec?: number): Promise<boolean> =>
+        (await Promise.all(places.map((place) => serves(managerId, place, path, trySec)))).every(Boolean)
       const hasPorts = places.every(({ machine_port }) => machine_port !== null)
       for (;;) {
         // What answers runs. The Swarm says so only some 0.2 s later.
-        const answering = isAlone && hasPorts ? served('early') : null
+        const answering = isAlone && hasPorts ? served(tryOfStartSec) : null
         const found = new Map((await services.list(managerId)).map((one) => [one.id, one]))
         const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
         const failing = states.find(({ service }) => (service?.failures ?? 0) >= failuresAtMost)

@@ -52,34 +52,19 @@ export const connectFromMachines =
   (machineId: string, address: string, port: number): Promise<Duplex> =>
     engine.pipe(machineId, ['socat', '-', `TCP4:${address}:${port},connect-timeout=${connectsWithinSec}`])
 
-// socat itself says nothing when it is connected. The address is an argument, not part of a script. A process takes some 50 ms
-// to start in a machine, so each of these tries again itself for a second.
-const connects = {
-  /** Or once, if no answer comes at all. */
-  patiently: `timeout ${connectsWithinSec + 1} socat -u OPEN:/dev/null \
-    "TCP4:$1:$2,connect-timeout=${connectsWithinSec},retry=20,interval=0.05" 2>/dev/null && echo connected`,
-  /** No answer comes from a port that no container has yet, and TCP asks again only after a second. */
-  early: `n=0
-    until socat -u OPEN:/dev/null "TCP4:$1:$2,connect-timeout=0.05" 2>/dev/null; do
-      n=$((n + 1))
-      [ $n -lt 15 ] || exit
-      sleep 0.02
-    done
-    echo connected`,
-}
+// socat itself says nothing when it is connected. The address is an argument, not part of the script. A process takes some 50 ms
+// to start in a machine, so this one tries again itself for two seconds.
+const connects = `timeout ${connectsWithinSec + 1} socat -u OPEN:/dev/null \\
+  "TCP4:$1:$2,connect-timeout=$3,retry=40,interval=0.05" 2>/dev/null && echo connected`
 
 /**
- * Whether something listens at an IPv4 address in a machine's VPC, seen from inside the machine, now or within a second. `early`:
- * perhaps no container has the port yet; what takes long to answer is not found.
+ * Whether something listens at an IPv4 address in a machine's VPC, seen from inside the machine, now or within two seconds. A
+ * try takes at most `trySec`.
  */
 export const reachesFromMachines =
   (engine: Engine) =>
-  async (
-    machineId: string,
-    address: string,
-    port: number,
-    how: keyof typeof connects = 'patiently',
-  ): Promise<boolean> => {
-    const stream = await engine.pipe(machineId, ['sh', '-c', connects[how], 'sh', address, String(port)])
+  async (machineId: string, address: string, port: number, trySec = connectsWithinSec): Promise<boolean> => {
+    const args = [address, port, trySec].map(String)
+    const stream = await engine.pipe(machineId, ['sh', '-c', connects, 'sh', ...args])
     return (await text(stream)).includes('connected')
   }
