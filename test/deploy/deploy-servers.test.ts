@@ -50,6 +50,16 @@ describe('a deploy server', () => {
     ])
   })
 
+  test('has machines that ask often for the address of a container that starts', async () => {
+    const { items } = await machines()
+    const times = 'cd /proc/sys/net/ipv4/neigh; cat docker0/retrans_time_ms docker_gwbridge/retrans_time_ms'
+    for (const { id } of items) {
+      const set = (await runOnMachine(tenant.owner, id, times)).split('\n').filter(Boolean).map(Number)
+      expect(set).toHaveLength(2)
+      expect(Math.max(...set)).toBeLessThan(100) // 50, and up to one tick of the kernel's clock; by default 1000
+    }
+  })
+
   test('exists once: a second creation answers with it, and many at once make one', async () => {
     const answers = await Promise.all(
       Array.from({ length: 5 }, () => tenant.owner.ask('POST', '/api/v1/deploy-servers', { name: 'other' })),
