@@ -155,6 +155,7 @@ describe('a deployment', () => {
       expect(ended).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
       await served(load, victim)
       await eventually(async () => !(await running(at)).includes(deployment.id))
+      await eventually(async () => (await apps.get(app.id)).status === 'running')
       expect(await apps.get(app.id)).toMatchObject({ status: 'running', deploying_id: null })
       const told = await events.deliveries(subscription.id, `&q=${app.name}&order=asc`)
       expect(told.map(({ kind }) => kind)).toEqual(['application.deploy_failed', 'application.rolled_back'])
