@@ -18,7 +18,7 @@ import { type BeforeRemoval, lookAt, runContainer, stopForGood } from './run.ts'
 import { openPipe } from './pipe.ts'
 import { portsGiven } from './ports.ts'
 import { makeSampler } from './samples.ts'
-import { labels, ours, restartPolicy, sizeLimits } from './spec.ts'
+import { isRestarted, labels, ours, restartPolicy, sizeLimits } from './spec.ts'
 import { EngineRefused, InstanceNotFound } from '../errors.ts'
 import { diskBelow, type IoLimits } from '../linux/block-devices.ts'
 import type { HostPorts } from '../system/host-ports.ts'
@@ -165,7 +165,9 @@ export function makeDockerEngine({
       asking(async () => {
         await loops?.leave(id)
         const info = await look(id)
-        if (info?.State.Running) await stopForGood(docker, info.Id, graceSec, signal)
+        // One that has ended by itself may still have the policy by which the engine would start it when that restarts.
+        if (info && (info.State.Running || isRestarted(info)))
+          await stopForGood(docker, info.Id, graceSec, signal)
         await stopPause(docker, hostId, id)
       }, signal),
 

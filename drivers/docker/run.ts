@@ -251,7 +251,7 @@ const ranMs = ({ State }: ContainerInspectInfo): number =>
 
 /** What the engine says if the process has ended in the middle of a call. */
 const hasEnded =
-  /no such process|stopped (process|container)|has stopped|not running|process (has )?already (finished|exited)/i
+  /no such process|(stopped|deleted) (process|container)|has stopped|not running|process (has )?already (finished|exited)/i
 
 async function start(docker: Docker, { id, info }: Present, { hostId, spec }: Order): Promise<void> {
   const container = docker.getContainer(id)

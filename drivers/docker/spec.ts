@@ -134,6 +134,10 @@ export const restartPolicy = (policy: RestartPolicy) => ({
   RestartPolicy: { Name: engineRestartPolicy[policy] },
 })
 
+/** Whether the engine starts it again in some case. */
+export const isRestarted = ({ HostConfig }: ContainerInspectInfo): boolean =>
+  !['', engineRestartPolicy.never].includes(HostConfig.RestartPolicy?.Name ?? '')
+
 /** The engine's weight of a whole core. */
 const sharesOfCore = 1024
 

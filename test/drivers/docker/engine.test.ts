@@ -222,6 +222,19 @@ describe('stop, start and resize', () => {
     expect(await engine.find(deaf.id)).toMatchObject({ state: 'exited', exit_code: 137 })
   })
 
+  test('stop has the engine never start one that has ended by itself', async () => {
+    const spec = shell('sleep 1', { restart_policy: 'on_failure' })
+    await run(spec)
+    await eventually(async () => (await engine.find(spec.id))?.state === 'exited')
+    const policy = async () =>
+      (await docker.getContainer(`keelson-${spec.id}`).inspect()).HostConfig.RestartPolicy?.Name
+    expect(await policy()).toBe('on-failure')
+    await engine.stop(spec.id, 0)
+    expect(await policy()).toBe('no')
+    await run(spec, {}, newId())
+    expect(await policy()).toBe('on-failure')
+  })
+
   test('resize applies to a running container', async () => {
     const spec = containerSpec()
     const { started_at } = await run(spec)
