@@ -53,11 +53,12 @@ describe('a deploy server', () => {
   test('has machines that ask often for the address of a container that starts', async () => {
     const { items } = await machines()
     const times = 'cd /proc/sys/net/ipv4/neigh; cat docker0/retrans_time_ms docker_gwbridge/retrans_time_ms'
-    for (const { id } of items) {
-      const set = (await runOnMachine(tenant.owner, id, times)).split('\n').filter(Boolean).map(Number)
-      expect(set).toHaveLength(2)
-      expect(Math.max(...set)).toBeLessThan(100) // 50, and up to one tick of the kernel's clock; by default 1000
-    }
+    // The engine makes the second bridge some time after it has joined the Swarm.
+    for (const { id } of items)
+      await eventually(async () => {
+        const set = (await runOnMachine(tenant.owner, id, times)).split('\n').map(Number)
+        return set.length === 2 && set.every((ms) => ms < 100) // 50, up to one tick of the kernel's clock; by default 1000
+      })
   })
 
   test('exists once: a second creation answers with it, and many at once make one', async () => {
