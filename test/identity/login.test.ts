@@ -1,15 +1,12 @@
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals'
-import { Secret, TOTP } from 'otpauth'
-import { newId } from '../../lib/ids.ts'
-import { attempt } from '../../models/identity/attempts.ts'
 import { Authenticator } from '../../models/identity/authenticators.ts'
 import { Browser } from '../../models/identity/browsers.ts'
 import { Attempt } from '../../models/identity/guesses.ts'
-import { hashPassword, User } from '../../models/identity/users.ts'
-import { makeMachine, requestToken } from '../support/api-clients.ts'
-import { type Answer, ask, Client, type Json } from '../support/client.ts'
+import { User } from '../../models/identity/users.ts'
+import { ask, Client, type Json } from '../support/client.ts'
 import { eventually } from '../support/eventually.ts'
 import '../support/exclusive.ts'
+import { codeOf, login, password, peopleOf } from '../support/people.ts'
 import { refusing } from '../support/refusals.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -21,60 +18,13 @@ beforeAll(async () => {
 beforeEach(() => Attempt.deleteMany())
 afterEach(() => Attempt.deleteMany())
 const refused = refusing(() => tenant)
-
-const password = 'correct horse battery'
-const login = (body: Json): Promise<Answer> => ask('POST', '/api/v1/auth/login', { body })
-
-async function makePerson(chosen = password): Promise<{ email: string; id: string; client: Client }> {
-  const email = `${newId()}@example.com`
-  const password_hash = await hashPassword(chosen)
-  const user = await new User({ tenant_id: tenant.id, email, password_hash, roles: ['viewer'] }).save()
-  const { status, body } = await login({ email, password: chosen })
-  expect(status).toBe(200)
-  return { email, id: user._id, client: new Client(String(body['token'])) }
-}
+const { make: makePerson, enrolled, remembered } = peopleOf(() => tenant)
 
 const signIn = (form: Record<string, string>) =>
   ask('POST', '/codec/sign-in', {
     body: new URLSearchParams(form).toString(),
     headers: { 'content-type': 'application/x-www-form-urlencoded' },
   })
-
-/** The code that the authenticator app shows `steps` steps from now. */
-const codeOf = (secret: string, steps = 0): string =>
-  new TOTP({ secret: Secret.fromBase32(secret) }).generate({ timestamp: Date.now() + steps * 30_000 })
-
-async function enrolled() {
-  const person = await makePerson()
-  const { body } = await person.client.ask('POST', '/api/v1/account/authenticator')
-  const secret = String(body['secret'])
-  const otp = codeOf(secret)
-  const confirmed = await person.client.ask('POST', '/api/v1/account/authenticator/confirm', { otp })
-  expect(confirmed).toMatchObject({ status: 200 })
-  // Reset the last used step, so that the present code can be used.
-  await Authenticator.updateOne({ tenant_id: tenant.id, _id: person.id }, { $set: { last_step: 0 } })
-  const credentials = { email: person.email, password }
-  return {
-    ...person,
-    ...credentials,
-    credentials,
-    secret,
-    codes: confirmed.body['recovery_codes'] as string[],
-  }
-}
-
-async function remembered() {
-  const person = await enrolled()
-  const otp = codeOf(person.secret)
-  const { body } = await login({ ...person.credentials, otp, remember: true })
-  expect(body['remember_token']).toMatch(/^klb_/)
-  return { ...person, remember_token: String(body['remember_token']) }
-}
-
-const fail = (email: string, times: number): Promise<Answer[]> =>
-  Promise.all(Array.from({ length: times }, () => login({ email, password: 'wrong' })))
-const statuses = (answers: Answer[]): number[] =>
-  answers.map(({ status }) => status).toSorted((a, b) => a - b)
 
 describe('an authenticator', () => {
   test('is enrolled by secret, URL or image; logins need a code once it is confirmed', async () => {
@@ -183,6 +133,7 @@ describe('a remembered browser', () => {
   const path = '/api/v1/account/browsers'
   test('needs no code, until it is forgotten', async () => {
     const { client, credentials, remember_token, id } = await remembered()
+    expect(remember_token).toMatch(/^klb_/)
     expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 200 })
     const { items } = await client.get<{ items: Json[] }>(path)
     expect(items).toHaveLength(1)
@@ -269,127 +220,6 @@ describe('the list of sessions', () => {
     expect(await other.ask('GET', '/api/v1/account')).toMatchObject({ status: 401 })
     expect(await client.ask('GET', '/api/v1/account')).toMatchObject({ status: 200 })
   })
-})
-
-/** Fails from networks that nobody has logged in from. This process acts as another replica. */
-async function failFrom(addresses: string[], email: string): Promise<void> {
-  const wrong = new Error('wrong')
-  for (const address of addresses) {
-    const failing = attempt({ account: email, address }, () => Promise.reject(wrong))
-    await failing.catch((error: unknown) => error)
-  }
-}
-const networks = (count: number) => Array.from({ length: count }, (_, i) => `192.0.2.${i + 1}`)
-/** Makes the pauses under way end now. */
-const passTime = () => Attempt.updateMany({}, { $set: { free_at: new Date(0) } })
-const forgottenSec = { place: 86_400, network: 900 }
-/** Makes these pauses begin now: a login counts from its begin, and takes seconds on a busy machine. */
-const beginPauses = (kind: keyof typeof forgottenSec) => {
-  const begun = { $subtract: ['$expire', forgottenSec[kind] * 1000] }
-  const free_at = { $add: ['$$NOW', { $subtract: ['$free_at', begun] }] }
-  return Attempt.updateMany({ key: { $regex: `^${kind}:` } }, [{ $set: { free_at } }], {
-    updatePipeline: true,
-  })
-}
-const pauseOf = ({ headers }: Answer): number => Number(headers.get('retry-after'))
-
-describe('failed logins', () => {
-  test('delay the next login to the account from there, longer each time, known or unknown, in parallel or not', async () => {
-    const { email } = await makePerson()
-    for (const address of [email, `${newId()}@example.com`]) {
-      expect(statuses(await fail(address, 8))).toEqual([401, 401, 401, 401, 401, 429, 429, 429])
-      const pauses = []
-      for (let round = 0; round < 6; round++) {
-        await beginPauses('place')
-        const answer = await refused(() => login({ email: address.toUpperCase(), password }))
-        expect(answer).toMatchObject({ status: 429, body: { code: 'too_many_requests' } })
-        pauses.push(Math.ceil(pauseOf(answer) / 15))
-        await passTime()
-        expect(await login({ email: address, password: 'wrong' })).toMatchObject({ status: 401 })
-      }
-      expect(pauses).toEqual([1, 2, 4, 8, 16, 20])
-    }
-    await passTime()
-    expect(await login({ email, password })).toMatchObject({ status: 200 })
-  })
-
-  test('start again after a successful login', async () => {
-    const { email } = await makePerson()
-    for (let round = 0; round < 3; round++) {
-      expect(statuses(await fail(email, 4))).toEqual([401, 401, 401, 401])
-      expect(await login({ email, password })).toMatchObject({ status: 200 })
-    }
-  })
-
-  test('count wrong codes as wrong passwords; a login without a code resets nothing', async () => {
-    const { credentials, secret } = await enrolled()
-    for (let i = 0; i < 5; i++) {
-      expect(await login(credentials)).toMatchObject({ body: { code: 'otp_required' } })
-      expect(await login({ ...credentials, otp: '000000' })).toMatchObject({ body: { code: 'invalid_otp' } })
-    }
-    expect(await login({ ...credentials, otp: codeOf(secret) })).toMatchObject({ status: 429 })
-  })
-
-  test('of others do not delay a remembered device, nor a network where the account has logged in', async () => {
-    const { credentials, remember_token, email } = await remembered()
-    await failFrom(networks(40), email)
-    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 200 })
-    expect(await login(credentials)).toMatchObject({ body: { code: 'otp_required' } })
-    await fail(email, 8)
-    expect(await login(credentials)).toMatchObject({ status: 429 })
-    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 200 })
-    const guess = { email, password: 'wrong', remember_token }
-    for (let i = 0; i < 5; i++) expect(await login(guess)).toMatchObject({ status: 401 })
-    expect(await login({ ...credentials, remember_token })).toMatchObject({ status: 429 })
-  })
-
-  test('from many networks at one account delay all of them, by a minute at most', async () => {
-    const { email } = await makePerson()
-    await Attempt.deleteMany() // as if nobody had logged in from here
-    await failFrom(networks(20), email)
-    for (let round = 0; round < 8; round++) {
-      await passTime()
-      await failFrom(['198.51.100.1'], email)
-    }
-    const answer = await refused(() => login({ email, password }))
-    expect(answer).toMatchObject({ status: 429 })
-    expect(pauseOf(answer)).toBeLessThanOrEqual(60)
-  })
-
-  test('at many accounts from one address keep out nobody who has logged in there, and others for seconds', async () => {
-    const { email } = await makePerson()
-    const fresh = await makePerson()
-    await Attempt.deleteMany({ key: { $regex: fresh.email } })
-    for (let i = 0; i < 20; i++) await fail(`${newId()}@example.com`, 1)
-    for (let i = 0; i < 6; i++) {
-      await passTime()
-      await fail(`${newId()}@example.com`, 1)
-    }
-    expect(await login({ email, password })).toMatchObject({ status: 200 })
-    await beginPauses('network')
-    const answer = await refused(() => login({ email: fresh.email, password }))
-    expect(answer).toMatchObject({ status: 429 })
-    expect(pauseOf(answer)).toBeLessThanOrEqual(10)
-    await passTime()
-    expect(await login({ email: fresh.email, password })).toMatchObject({ status: 200 })
-  })
-
-  test('are counted by all replicas together', async () => {
-    const { email } = await makePerson()
-    await failFrom(
-      Array.from({ length: 5 }, () => '127.0.0.1'),
-      email,
-    )
-    expect(await login({ email, password })).toMatchObject({ status: 429 })
-  })
-})
-
-test('wrong secrets of API clients from one address do not keep others there from their tokens', async () => {
-  const machine = await makeMachine(tenant.owner, ['containers:read'])
-  const wrong = () => requestToken({ ...machine, client_secret: 'wrong' })
-  const answers = await Promise.all(Array.from({ length: 22 }, wrong))
-  expect(statuses(answers)).toEqual([...Array.from({ length: 20 }, () => 401), 429, 429])
-  expect(await requestToken(machine)).toMatchObject({ status: 200 })
 })
 
 const decode = (headers: Record<string, string>) =>

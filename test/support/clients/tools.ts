@@ -14,6 +14,17 @@ export interface ToolBody extends Json {
 
 export const toolsPath = '/api/v1/tools'
 
+/** The fields of a tool that is an MCP server. */
+export const mcpTool = (url: string, more: Json = {}): Json => ({
+  kind: 'mcp',
+  transport: 'auto',
+  url,
+  ...more,
+})
+export const builtinTool: Json = { kind: 'builtin', builtin: 'search' }
+/** Must not be shown anywhere: it is searched for at the end of all tests. */
+export const newToolSecret = (): string => `planted-secret-of-a-tool-${newId()}`
+
 /** The tools of a tenant. */
 export function toolsOf(caller: Caller) {
   const create = (fields: Json): Promise<Answer> =>
