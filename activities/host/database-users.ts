@@ -45,28 +45,37 @@ export function makeDatabaseUsers({ commands, wanted, log }: Parts) {
   const isOutdated = (database: Wanted): boolean =>
     done.has(database.id) && done.get(database.id) !== textOf(database)
 
-  async function bringAll(): Promise<Map<string, unknown>> {
+  async function bringAll(): Promise<{ faults: Map<string, unknown>; leftovers: Map<string, unknown> }> {
     version = null
     now = await wanted()
     for (const id of done.keys()) if (!now.databases.some((one) => one.id === id)) done.delete(id)
     const faults = new Map<string, unknown>()
+    const leftovers = new Map<string, unknown>()
     await mapAtOnce(now.databases, databasesAtOnce, async (database) => {
       const text = textOf(database)
       if (done.get(database.id) === text) return
       done.delete(database.id)
       try {
-        await bring(database)
-        done.set(database.id, text)
+        const left = await bring(database)
+        if (left.length) leftovers.set(database.id, left[0])
+        else done.set(database.id, text)
       } catch (error) {
         faults.set(database.id, error)
       }
     })
-    if (faults.size === 0) version = now.version
+    if (faults.size === 0 && leftovers.size === 0) version = now.version
     for (const [id, err] of faults) log.info({ err, id }, 'a database does not have its users yet')
-    return faults
+    for (const [id, err] of leftovers) log.warn({ err, id }, 'a database still has users that are to go')
+    return { faults, leftovers }
   }
 
-  async function bring({ id, machine_id, users, commands: { list, make, remove } }: Wanted): Promise<void> {
+  /** Returns why users could not be removed. One that stays keeps no other from going, nor a new one from coming. */
+  async function bring({
+    id,
+    machine_id,
+    users,
+    commands: { list, make, remove },
+  }: Wanted): Promise<unknown[]> {
     const run = async (command: string, of: { name?: string; password?: string } = {}): Promise<string> => {
       const env = { ATTACHED_USER: of.name ?? '', ATTACHED_PASSWORD: of.password ?? '' }
       const asked = { command, mark: `users-${id}`, timeoutSec: answersWithinSec, env }
@@ -78,8 +87,12 @@ export function makeDatabaseUsers({ commands, wanted, log }: Parts) {
     }
     const there = (await run(list)).split('\n').map((line) => line.trim())
     const names = new Set(users.map(({ name }) => name))
-    for (const name of there) if (attachedUser.test(name) && !names.has(name)) await run(remove, { name })
+    const left: unknown[] = []
+    for (const name of there)
+      if (attachedUser.test(name) && !names.has(name))
+        await run(remove, { name }).catch((error: unknown) => left.push(error))
     for (const user of users) await run(make, user)
+    return left
   }
 
   const apply = () => inTurn(bringAll)
@@ -89,10 +102,11 @@ export function makeDatabaseUsers({ commands, wanted, log }: Parts) {
     /** The version applied here; null if unknown. */
     version: (): string | null => version,
 
-    /** Applies all. Throws what has kept this database from its users. */
-    async ready(id: string): Promise<void> {
-      const faults = await apply()
+    /** Applies all. Throws what has kept this database from its users, and with `gone` what has kept others in it. */
+    async ready(id: string, { gone }: { gone: boolean }): Promise<void> {
+      const { faults, leftovers } = await apply()
       if (faults.has(id)) throw faults.get(id)
+      if (gone && leftovers.has(id)) throw leftovers.get(id)
     },
 
     /** Takes when the containers of services have started, and does again what one that is new has forgotten. */
@@ -105,6 +119,10 @@ export function makeDatabaseUsers({ commands, wanted, log }: Parts) {
 }
 
 export const makeDatabaseUsersOnHost = (users: HostedUsers) => ({
-  /** Has the database have its users and no others. Does nothing if it is not to run. */
-  applyDatabaseUsersOnHost: (databaseId: string): Promise<void> => users.ready(databaseId),
+  /**
+   * Has the database have its users and no others. Does nothing if it is not to run. Fails by a user that cannot be removed
+   * only with `gone`.
+   */
+  applyDatabaseUsersOnHost: (databaseId: string, gone = false): Promise<void> =>
+    users.ready(databaseId, { gone }),
 })

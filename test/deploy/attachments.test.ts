@@ -257,6 +257,11 @@ describeEngines('an attached database', () => {
       )
     const user = (await one.list())[0]?.user ?? ''
     expect(await roles()).toContain(user)
+    // Its own, in another database: it keeps the user there until it is the group's.
+    const elsewhere = 'RESET ROLE; SELECT lo_create(4711)'
+    expect(
+      await one.run(`PGOPTIONS= psql "\${DATABASE_URL%/*}/postgres" -tAqc "${elsewhere}" 2>&1 || true`),
+    ).toBe('4711')
     await (await one.detach(id)).operation.success()
     expect(await roles()).not.toContain(user)
     expect(await ask(two, 'INSERT INTO notes (text) VALUES (3); SELECT count(*) FROM notes')).toBe('3')

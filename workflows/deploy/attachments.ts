@@ -41,7 +41,7 @@ export async function takeAway(id: string): Promise<void> {
   const { database_id, database_host, path_host, network_hosts } = facts
   const tries = { ...someTries, scheduleToStartTimeout: '15 s' } as const
   if (database_host)
-    await on(database_host, tries).applyDatabaseUsersOnHost(database_id).catch(unlessCancelled)
+    await on(database_host, tries).applyDatabaseUsersOnHost(database_id, true).catch(unlessCancelled)
   if (path_host) await on(path_host, tries).applyPathOnHost(id).catch(unlessCancelled)
   await tellHosts(network_hosts.filter((host) => host !== path_host))
   await platform.forgetAttachment(id)

@@ -13,8 +13,17 @@ import {
 
 const sizes = 'kB|MB|GB'
 
-const psql =
-  'PGPASSWORD="$POSTGRES_PASSWORD" psql -qX -v ON_ERROR_STOP=1 -h 127.0.0.1 -U "$POSTGRES_USER" -d "$POSTGRES_DB"'
+const connect = 'PGPASSWORD="$POSTGRES_PASSWORD" psql -qX -v ON_ERROR_STOP=1 -h 127.0.0.1 -U "$POSTGRES_USER"'
+const psql = `${connect} -d "$POSTGRES_DB"`
+
+/** Statements about a user, if there is one. */
+const ifThere = (statements: string): string => String.raw`<<'END' >/dev/null
+\getenv user ATTACHED_USER
+SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :'user') AS there \gset
+\if :there
+${statements}
+\endif
+END`
 
 /** A user acts as the group of all: what one has made is the others' too, and stays. The log gets no password. */
 const users: DatabaseUsers = {
@@ -35,17 +44,16 @@ GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO keelson_attache
 ALTER DEFAULT PRIVILEGES FOR ROLE :"owner" IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE, REFERENCES ON TABLES TO keelson_attached;
 ALTER DEFAULT PRIVILEGES FOR ROLE :"owner" IN SCHEMA public GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO keelson_attached;
 END`,
-  remove: String.raw`${psql} >/dev/null <<'END'
-\getenv user ATTACHED_USER
-SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = :'user') AS there \gset
-\if :there
-ALTER ROLE :"user" NOLOGIN;
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :'user';
-REASSIGN OWNED BY :"user" TO keelson_attached;
-DROP OWNED BY :"user";
-DROP ROLE :"user";
-\endif
-END`,
+  // What it has in any database would keep it. It cannot log in meanwhile.
+  remove: `set -e
+${psql} ${ifThere(`ALTER ROLE :"user" NOLOGIN;
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :'user';`)}
+names=$(${psql} -tAc 'SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate')
+printf '%s\\n' "$names" | while IFS= read -r name; do
+  PGDATABASE=$name ${connect} ${ifThere(`REASSIGN OWNED BY :"user" TO keelson_attached;
+DROP OWNED BY :"user";`)}
+done
+${psql} ${ifThere('DROP ROLE :"user";')}`,
 }
 
 /** What is asked here is not in the log, also if that has all statements. The sizes come last: a database may be dropped. */
