@@ -7,7 +7,7 @@ import { EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { CopyImages, RegistrySpec, TaggedImage } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
-import { awaitCollection } from './registry.ts'
+import { awaitCollection, dropUploads } from './registry.ts'
 import {
   manifestTypes,
   readAnswer,
@@ -39,10 +39,16 @@ class Missing extends Error {
 }
 
 export function makeRegistryCopies({ pipe, connectFrom }: Parts): CopyImages {
+  const run = async (machineId: string, command: string[]): Promise<void> => {
+    const stream = await pipe(machineId, command)
+    stream.end()
+    await text(stream)
+  }
+
   return (machineId, { from, to }, { images, names }, signal) =>
     asking(async () => {
       // One that an interrupted process has begun would remove layers whose image is not there yet.
-      await text((await pipe(machineId, awaitCollection)).end())
+      await run(machineId, awaitCollection)
       const [source, target] = [from, to].map((spec) => {
         const connect = () => connectFrom(machineId, spec.ip_address, spec.port)
         return openRegistry(connect, spec, signal)
@@ -50,6 +56,10 @@ export function makeRegistryCopies({ pipe, connectFrom }: Parts): CopyImages {
       const copied: string[] = []
       try {
         for (const image of images) if (await copyImage(source, target, image, names)) copied.push(image.tag)
+      } catch (error) {
+        // What was stored of a layer would keep the disk full.
+        if (error instanceof MachineDiskFull) await run(machineId, ['sh', '-c', dropUploads])
+        throw error
       } finally {
         source.close()
         target.close()

@@ -216,7 +216,7 @@ const findVolume = `volume=$(docker volume inspect --format '{{.Mountpoint}}' ${
 const drop = `drop() { find "$@" -type f -exec truncate -s 0 {} + && rm -rf "$@"; }`
 
 /** Layers whose push has ended without them: the registry keeps them for a week. */
-const dropUploads = `
+export const dropUploads = `
 ${drop}
 ${findVolume} && find "$volume" -type d -path '*/_uploads/*' -prune | while read -r upload; do drop "$upload"; done
 `
