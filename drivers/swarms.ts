@@ -186,9 +186,15 @@ export interface FoundSwarmService {
 export interface SwarmServices {
   /**
    * Brings the Swarm to exactly these services: creates, updates (the old task ends before the new one starts), and
-   * removes. What is as wanted is not touched. Tries all of them, then throws the first failure.
+   * removes. What is as wanted is not touched. Tries all of them, then throws the first failure, but none that is permanent
+   * and is of a service without this id in its labels: that fails the work of its own owner.
    */
-  apply(managerId: string, services: SwarmServiceSpec[], signal?: AbortSignal): Promise<void>
+  apply(
+    managerId: string,
+    services: SwarmServiceSpec[],
+    ownerId: string | null,
+    signal?: AbortSignal,
+  ): Promise<void>
   list(managerId: string): Promise<FoundSwarmService[]>
 }
 

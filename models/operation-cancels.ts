@@ -11,9 +11,11 @@ export async function requestCancel(tenantId: string, id: string): Promise<Opera
   const operation = await Operation.findOne({ _id: id, tenant_id: tenantId }).lean()
   if (!operation) throw new NotFound('operation')
   if (!operation.open) throw new StateConflict('cancel', operation.state)
-  if (!resourceOf(operation.resource_kind).states.cancellable(operation.verb)) {
+  const { states, mayCancel } = resourceOf(operation.resource_kind)
+  if (!states.cancellable(operation.verb)) {
     throw new StateConflict(`cancel a ${operation.verb}`, operation.state)
   }
+  await mayCancel?.({ _id: operation.resource_id, tenant_id: tenantId })
   const updated = await Operation.findOneAndUpdate(
     { _id: id, tenant_id: tenantId, open: true },
     [

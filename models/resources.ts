@@ -48,6 +48,8 @@ export interface Resource<D extends ResourceDocument = ResourceDocument, Verb ex
     tenant_id: string
     ended: 'succeeded' | 'failed' | 'cancelled'
   }) => Promise<void>
+  /** Throws a 409 if an operation on it has nothing left that a cancel could take back. */
+  mayCancel?: (resource: { _id: string; tenant_id: string }) => Promise<void>
   /** Throws a 409 while another record needs this one. Runs in the transaction that accepts the deletion. */
   mayDelete(this: void, document: D): Promise<void>
 }

@@ -5,6 +5,7 @@ import { transaction } from '../../models/database.ts'
 import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { leadPathsTo } from '../../models/deploy/attachment-acceptance.ts'
+import { endBackups } from '../../models/deploy/database-acceptance.ts'
 import { engineOf } from '../../models/deploy/engines/index.ts'
 import { findKeptVolumes, keepVolumesOf, type KeptVolumesDocument } from '../../models/deploy/kept-volumes.ts'
 import { type PinnedPlace, placePinned } from '../../models/deploy/places.ts'
@@ -165,15 +166,19 @@ export const makeDatabaseActivities = () => ({
 
   /** Keeps its volumes when it is gone. */
   async keepDatabaseVolumes(id: string): Promise<void> {
-    await keepVolumesOf(await theDatabase(id))
+    const database = await theDatabase(id)
+    await keepVolumesOf(database)
+    await endBackups(database)
   },
 
   ...makeRefillActivities(),
 
-  /** Deletes the records of its storages. */
+  /** Deletes the records of its storages and schedules. */
   async forgetDatabaseStorages(id: string): Promise<void> {
     const database = (await findDatabase(id)) ?? (await findKeptVolumes(id))
-    if (database) await forgetStorages(database.tenant_id, { owner_id: id })
+    if (!database) return
+    await forgetStorages(database.tenant_id, { owner_id: id })
+    await endBackups(database)
   },
 })
 

@@ -37,7 +37,7 @@ import { KeptServiceVolumes } from '../../models/deploy/kept-service-volumes.ts'
 import { Service } from '../../models/deploy/services.ts'
 import { forgetSwarmCopies } from '../../models/deploy/swarm-copies.ts'
 import { forgetTasks, TaskRun } from '../../models/deploy/task-runs.ts'
-import { endTurn, takeTurn } from '../../models/deploy/turns.ts'
+import { endTurn, takeTurn, type Turn } from '../../models/deploy/turns.ts'
 import { transaction } from '../../models/database.ts'
 import { Route } from '../../models/network/load-balancer-routes.ts'
 import { replicasOf } from '../../models/network/load-balancers.ts'
@@ -92,7 +92,7 @@ interface Manager {
 
 /** Activities of deployments: short reads and writes of MongoDB. */
 export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
-  takeTurn,
+  takeTurn: (id: string): Promise<Turn> => permanently(() => takeTurn(id)),
   endTurn,
 
   /** Begins a phase, which its readers see with a line of the log. */

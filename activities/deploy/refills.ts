@@ -87,6 +87,12 @@ export const makeRefillActivities = () => ({
     await BackupExecution.updateOne({ _id: execution_id }, { $set: now }).setOptions(everyTenant)
   },
 
+  /** Has the volume that was filled stay as a former one, if the database goes back. */
+  async keepRefill(id: string): Promise<void> {
+    const filled = { _id: id, refill: { $ne: null } }
+    await Database.updateOne(filled, { $set: { 'refill.stays': true } }).setOptions(everyTenant)
+  },
+
   async endRefill(id: string): Promise<void> {
     await Database.updateOne({ _id: id }, { $set: { refill: null } }).setOptions(everyTenant)
   },
@@ -125,7 +131,8 @@ export const makeRefillActivities = () => ({
         { _id: id, tenant_id },
         { $set: refill.before, $pull: { former_volumes: { storage_id } } },
       )
-      const { returns } = refill
+      const stays = { storage_id: refill.storage_id, version: refill.version, kept_at: new Date() }
+      const returns = refill.returns ?? (refill.stays && stays)
       if (returns) await Database.updateOne({ _id: id, tenant_id }, { $push: { former_volumes: returns } })
       await beginAnew(database)
     }, id),

@@ -51,6 +51,8 @@ const longestLine = 500
 const answersWithinMs = 3_000
 /** While a container starts, its machine loses what comes for it, and TCP sends that again only after a second. */
 const tryOfStartSec = 0.05
+/** How long a replica without a port runs before it counts: one that is broken ends soon. */
+const settlesWithinMs = 5_000
 /** A replica that failed so often is not waited for. */
 const failuresAtMost = 3
 
@@ -77,11 +79,15 @@ export function makeDeployServicesOnHost(parts: Parts) {
   }
 
   return {
-    /** Brings the Swarm to the services that the platform wants now. */
-    applyServicesOnHost: (deployServerId: string, managerId: string): Promise<void> =>
+    /** Brings the Swarm to the services that the platform wants now. Fails by the owner's alone, if others' are refused. */
+    applyServicesOnHost: (
+      deployServerId: string,
+      managerId: string,
+      ownerId: string | null = null,
+    ): Promise<void> =>
       inTurn(deployServerId, async () => {
         const { services: all } = await wanted(deployServerId)
-        await services.apply(managerId, all, cancellationSignal())
+        await services.apply(managerId, all, ownerId, cancellationSignal())
         changed(deployServerId, managerId)
       }),
 
@@ -183,6 +189,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
       const served = async (trySec?: number): Promise<boolean> =>
         (await Promise.all(places.map((place) => serves(managerId, place, path, trySec)))).every(Boolean)
       const hasPorts = places.every(({ machine_port }) => machine_port !== null)
+      const settled = isAlone ? () => true : makeSettling()
       for (;;) {
         // What answers runs. The Swarm says so only some 0.2 s later.
         const answering = isAlone && hasPorts ? served(tryOfStartSec) : null
@@ -190,7 +197,9 @@ export function makeDeployServicesOnHost(parts: Parts) {
         const states = places.map((place) => ({ place, service: found.get(place.service_id) }))
         const failing = states.find(({ service }) => (service?.failures ?? 0) >= failuresAtMost)
         if (failing) throw new ServiceFailed(`${what} does not run: ${whyNot(failing.service)}`)
-        const runs = states.every(({ service }) => service?.task?.state === 'running')
+        const runs = states
+          .map(({ place, service }) => (place.machine_port === null ? settled(service) : isRunning(service)))
+          .every(Boolean)
         if ((await answering) || (runs && (await served()))) return
         if (performance.now() > deadline) {
           const ill = states.find(({ service }) => service?.task?.state !== 'running' || service.failures > 0)
@@ -200,6 +209,21 @@ export function makeDeployServicesOnHost(parts: Parts) {
         await pause()
       }
     },
+  }
+}
+
+const isRunning = (service: FoundSwarmService | undefined): boolean => service?.task?.state === 'running'
+
+/** Whether a service has run in one container for some seconds. */
+function makeSettling() {
+  const seen = new Map<string, { container_id: string | null; since: number }>()
+  return (service: FoundSwarmService | undefined): boolean => {
+    if (!service?.task || !isRunning(service)) return false
+    const { container_id } = service.task
+    const before = seen.get(service.id)
+    const since = before?.container_id === container_id ? before.since : performance.now()
+    seen.set(service.id, { container_id, since })
+    return performance.now() - since >= settlesWithinMs
   }
 }
 

@@ -41,7 +41,13 @@ export const DeploymentView = z
     build_id: Id.nullable().describe(
       'The build that made the image; null: the image is from another registry',
     ),
-    phases: z.array(z.strictObject({ phase: z.string(), at: Timestamp })),
+    phases: z.array(
+      z.strictObject({
+        phase: z.string(),
+        at: Timestamp,
+        duration_ms: z.int().nonnegative().nullable().describe('null: it is the present phase'),
+      }),
+    ),
     created_at: Timestamp,
     updated_at: Timestamp,
     ended_at: Timestamp.nullable(),
@@ -80,7 +86,10 @@ export const toDeploymentView = (deployment: DeploymentDocument, app: string): V
   requested_by: deployment.requested_by,
   ...toReleaseView(deployment),
   build_id: deployment.built?.build_id ?? null,
-  phases: deployment.phases.map(({ phase, at }) => ({ phase, at: time(at) })),
+  phases: deployment.phases.map(({ phase, at }, index, all) => {
+    const ended = all[index + 1]?.at ?? deployment.ended_at
+    return { phase, at: time(at), duration_ms: ended && Math.max(0, ended.getTime() - at.getTime()) }
+  }),
   created_at: time(deployment.created_at),
   updated_at: time(deployment.updated_at),
   ended_at: timeOrNull(deployment.ended_at),

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { unless, wordsOf, asking } from '../docker/errors.ts'
+import { asking, unless, wordsOf } from '../docker/errors.ts'
+import { EngineRefused } from '../errors.ts'
 import type { DialMachine, FoundSwarmService, SwarmServiceSpec, SwarmServices } from '../swarms.ts'
 import { withEngine } from './dial.ts'
 import { machineLabel } from './membership.ts'
@@ -39,7 +40,7 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
   const ours = { filters: { label: [labels.service] } }
 
   return {
-    apply: (managerId, services, signal) =>
+    apply: (managerId, services, ownerId, signal) =>
       asking(
         () =>
           withEngine(dial, managerId, async (engine: ServicesApi & SurroundingsApi) => {
@@ -47,15 +48,18 @@ export function makeSwarmServices(dial: DialMachine): SwarmServices {
             const byId = new Map(there.map((one) => [one.Spec.Labels?.[labels.service] ?? '', one]))
             const ids = new Set(services.map(({ id }) => id))
             const faults: unknown[] = []
-            const tryTo = (work: Promise<unknown>): Promise<unknown> =>
-              work.catch((error: unknown) => faults.push(error))
+            const tryTo = (work: () => Promise<unknown>, isOthers = false): Promise<unknown> =>
+              asking(work, signal).catch((error: unknown) => {
+                if (!(isOthers && error instanceof EngineRefused)) faults.push(error)
+              })
             // Remove first: their ports may be others' now.
             for (const [id, { ID }] of byId)
-              if (!ids.has(id)) await tryTo(unless([404], engine.getService(ID).remove()))
+              if (!ids.has(id)) await tryTo(() => unless([404], engine.getService(ID).remove()))
             const fileIds = await makeSurroundings(engine, services)
             for (const wanted of services) {
               signal?.throwIfAborted()
-              await tryTo(bring(engine, wanted, byId.get(wanted.id), fileIds))
+              const isOthers = ownerId === null || !Object.values(wanted.labels).includes(ownerId)
+              await tryTo(() => bring(engine, wanted, byId.get(wanted.id), fileIds), isOthers)
             }
             if (faults.length) throw faults[0]
             await tidySurroundings(engine, services)

@@ -37,6 +37,13 @@ const nameOf = (at: Date, id: string): string =>
   `${at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').toLowerCase()}-${id.slice(-6)}`
 
 /** Whether a backup of the database is being made. */
+/** Throws `backup_in_progress`. */
+export async function needNoBackup(database: DatabaseDocument): Promise<void> {
+  if (!(await openBackup(database))) return
+  const detail = 'The database is being backed up: wait for it, or cancel its operation'
+  throw new Problem(409, 'backup_in_progress', 'A backup is being made', detail)
+}
+
 export const openBackup = ({ _id, tenant_id }: DatabaseDocument) =>
   BackupExecution.exists({ database_id: _id, tenant_id, status: 'creating' })
 
@@ -60,13 +67,7 @@ export const acceptBackupExecution = (
     // Touched, so that of two at once, in two processes, the second sees the first.
     const { _id, tenant_id } = database
     await Database.updateOne({ _id, tenant_id }, { $set: { updated_at: new Date() } })
-    if (await openBackup(database))
-      throw new Problem(
-        409,
-        'backup_in_progress',
-        'A backup is being made',
-        'The database is being backed up: wait for it, or cancel its operation',
-      )
+    await needNoBackup(database)
     // An upgrade that was begun is not stopped by it.
     if (!target_id && !by.parent) await needBackupQuota(database)
     const id = newId()

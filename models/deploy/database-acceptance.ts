@@ -11,6 +11,7 @@ import {
   copyCredentialsOf,
 } from './backup-executions.ts'
 import { endArchive } from './archives.ts'
+import { needNoBackup } from './backup-acceptance.ts'
 import { forgetBackups } from './backups.ts'
 import { makeTls } from './database-tls.ts'
 import {
@@ -180,13 +181,14 @@ export const acceptDatabaseDeletion = (
   id: string,
   { delete_volumes = true }: { delete_volumes?: boolean },
 ): Promise<Accepted<DatabaseDocument>> =>
-  begin(by, databaseResource, id, 'delete', {
-    input: { delete_volumes },
-    reserve: async ({ tenant_id }) => {
-      await forgetBackups(tenant_id, { database_id: id })
-      await endArchive({ _id: id, tenant_id })
-    },
-  })
+  begin(by, databaseResource, id, 'delete', { input: { delete_volumes } })
+
+/** No more backups are made of a database that is gone. One that could not be deleted keeps its schedules. Idempotent. */
+export const endBackups = ({ _id, tenant_id }: Pick<DatabaseDocument, '_id' | 'tenant_id'>): Promise<void> =>
+  transaction(async () => {
+    await forgetBackups(tenant_id, { database_id: _id })
+    await endArchive({ _id, tenant_id })
+  }, _id)
 
 /**
  * Starts a database, or restarts one. If its creation from a backup failed, it begins with the backup again. Throws as
@@ -239,7 +241,10 @@ export const acceptUpgrade = (
   images: DatabaseImages,
 ): Promise<Accepted<DatabaseDocument>> =>
   transaction(async () => {
-    const { type, applied, ...database } = await mine(databaseResource, by, id)
+    const database = await mine(databaseResource, by, id)
+    const { type, applied } = database
+    // It makes a backup of its own, for which it has ended the connections of clients.
+    await needNoBackup(database)
     const present = applied?.version ?? database.version
     const offered = majorUpgradesOf(type, present)
     if (!offered.includes(version)) {

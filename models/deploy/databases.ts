@@ -59,6 +59,8 @@ export interface Refill {
   returns?: FormerVolume
   /** The moment to which it is brought. Absent: that of the copy. */
   at?: Date | null
+  /** Clients may have written to it: it is kept as a former volume if the database goes back. */
+  stays?: boolean
   /** What the engine that fills the volume takes on the worker beside the database. */
   memory_mib: number
 }

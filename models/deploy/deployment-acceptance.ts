@@ -155,11 +155,7 @@ export const acceptDeployment = (by: By, asked: AskedDeployment): Promise<Accept
         message,
         commit: asked.commit ?? source.commit ?? null,
         requested_by: by.id,
-        ...releaseOf(source),
-        // A restart takes the present environment: that is what people restart for.
-        envs_sealed: kind === 'restart' ? application.envs_sealed : source.envs_sealed,
-        built: await takeImage(source),
-        mounts: await mountsOf(application),
+        ...(await takenFrom(source, application, kind)),
         places: [],
         superseded: false,
         phases: [{ phase: 'queued', at: new Date() }],
@@ -170,12 +166,39 @@ export const acceptDeployment = (by: By, asked: AskedDeployment): Promise<Accept
     })
   }, by.tenant_id)
 
+type Source = Release & ImageSource & { envs_sealed: string; commit?: string | null }
+
+/** What a deployment has of its source. Throws `image_removed`. */
+const takenFrom = async (source: Source, application: ApplicationDocument, kind: DeploymentKind) => ({
+  ...releaseOf(source),
+  // A restart takes the present environment: that is what people restart for.
+  envs_sealed: kind === 'restart' ? application.envs_sealed : source.envs_sealed,
+  built: await takeImage(source),
+  mounts: await mountsOf(application),
+})
+
+/**
+ * Has a restart or a move repeat what serves now, which may be another release than when it was accepted. False if nothing
+ * serves any more. Throws `image_removed`.
+ */
+export async function repeatPresent(
+  { _id, tenant_id, app_id, kind }: DeploymentDocument,
+  application: ApplicationDocument,
+): Promise<boolean> {
+  const { current_id } = application
+  const source = current_id && (await Deployment.findOne({ _id: current_id, app_id, tenant_id }).lean())
+  if (!source) return false
+  const taken = { ...(await takenFrom(source, application, kind)), commit: source.commit }
+  await Deployment.updateOne({ _id, tenant_id }, { $set: taken })
+  return true
+}
+
 /** What a deployment releases: the application's next release, or that of another deployment. */
 async function sourceOf(
   application: ApplicationDocument,
   kind: DeploymentKind,
   of_id: string | null,
-): Promise<Release & ImageSource & { envs_sealed: string; commit?: string | null }> {
+): Promise<Source> {
   const { _id: app_id, tenant_id, current_id } = application
   if (kind === 'deploy' || kind === 'stop') return application
   const id = kind === 'promote' ? of_id : current_id
@@ -186,6 +209,13 @@ async function sourceOf(
       { pointer: '/deployment_id', message: 'no such deployment of the application' },
     ])
   throw new StateConflict(kind, 'no release serves')
+}
+
+// What has begun to serve, or to stop, has nothing to go back to.
+deploymentResource.mayCancel = async ({ _id, tenant_id }) => {
+  if (await Application.exists({ current_id: _id, tenant_id })) throw new StateConflict('cancel', 'serving')
+  if (await Deployment.exists({ _id, tenant_id, 'phases.phase': 'stopping' }))
+    throw new StateConflict('cancel', 'stopping')
 }
 
 accepts(deploymentResource, { create: acceptDeployment })

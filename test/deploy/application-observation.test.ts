@@ -62,8 +62,8 @@ describe('the activity of an application', () => {
   test.each(
     sampled<[string, string, number, string]>(
       [
-        ['ended with an exit code', 'sleep 4; exit 3', 3, 'exit code 3'],
-        ['used too much memory', 'sleep 4; exec tail /dev/zero', 137, 'more memory than it may'],
+        ['ended with an exit code', 'sleep 8; exit 3', 3, 'exit code 3'],
+        ['used too much memory', 'sleep 8; exec tail /dev/zero', 137, 'more memory than it may'],
       ],
       1,
     ),

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
+import { temporalClient } from '../../lib/temporal.ts'
 import { loadAppImages } from '../support/app-images.ts'
 import type { DeployServerBody } from '../support/client.ts'
 import { type ApplicationBody, applicationsOf } from '../support/clients/applications.ts'
@@ -9,6 +10,7 @@ import { testDrawn } from '../support/drawn.ts'
 import { eventually } from '../support/eventually.ts'
 import { innerEngine, signalInnerEngine } from '../support/machines-inside.ts'
 import { sampled } from '../support/sampled.ts'
+import { stackSettings } from '../support/stack.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 import { visit, visitors } from '../support/visits.ts'
 
@@ -69,6 +71,7 @@ describe('an application', () => {
       'checking',
       'switching',
     ])
+    for (const { duration_ms } of deployment?.phases ?? []) expect(duration_ms).toBeGreaterThanOrEqual(0)
     const { log } = await apps.deployment(deployment?.id ?? '')
     expect(log.map(({ line }) => line)).toContain('waiting until the release serves')
     expect(await told(app)).toEqual(['application.deployed: shop v1 was deployed'])
@@ -148,6 +151,20 @@ describe('an application', () => {
     expect((await told(app)).slice(1)).toEqual([reason, reason])
   })
 
+  testDrawn('goes back from a release without a port that ends soon', async () => {
+    const app = await apps.make({ port: null, command: ['sleep', '600'] })
+    await apps.change(app.id, { command: ['sh', '-c', 'sleep 1; exit 3'] })
+    const { id, operation } = await apps.deploy(app.id)
+    expect(await operation.end()).toMatchObject({
+      state: 'failed',
+      error: { code: 'service_failed', detail: expect.stringContaining('exit code 3') },
+    })
+    expect(await apps.get(app.id)).toMatchObject({
+      status: 'running',
+      deployment_id: expect.not.stringMatching(id),
+    })
+  })
+
   testDrawn('keeps serving when a deployment is cancelled', async () => {
     const app = await apps.make()
     const load = visitors(app.url)
@@ -163,6 +180,26 @@ describe('an application', () => {
     expect(await told(app)).toHaveLength(1)
     expect(await apps.cancel(id)).toMatchObject({ status: 409, body: { code: 'state_conflict' } })
   })
+
+  testDrawn(
+    'cannot be cancelled once the release serves, and repeats by a restart what serves then',
+    async () => {
+      const app = await apps.make()
+      const { id, operation } = await apps.deploy(app.id, { tag: 'v2' })
+      const restart = await apps.restart(app.id)
+      expect(await apps.deployment(restart.id)).toMatchObject({ tag: 'v1' })
+      await eventually(async () => (await apps.get(app.id)).deployment_id === id)
+      const refused = { status: 409, body: { code: 'state_conflict', state: 'serving' } }
+      expect(await apps.cancel(id)).toMatchObject(refused)
+      const { workflow_id } = await operation.now()
+      // As one that was accepted a moment earlier.
+      await temporalClient(stackSettings()).workflow.getHandle(workflow_id).cancel()
+      await operation.success()
+      await restart.operation.success()
+      expect(await apps.deployment(restart.id)).toMatchObject({ tag: 'v2', kind: 'restart' })
+      expect(await saysOf(app.url)).toBe('v2')
+    },
+  )
 
   testDrawn(
     'releases the newest of several deployments; those that waited say that they were superseded',

@@ -4,6 +4,7 @@ import { newId } from '../../lib/ids.ts'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { Backup, changeBackup } from '../../models/deploy/backups.ts'
 import {
+  acceptDatabaseDeletion,
   acceptRestore,
   acceptUpgrade,
   changeDatabase,
@@ -154,6 +155,45 @@ test('a restore that fails brings back the volume that it replaced, also if that
   await takeVolumesBack(_id)
   expect((await dataStorageOf(database))._id).toBe(before)
   expect((await Database.findOne({ _id, tenant_id }).lean())?.former_volumes).toEqual([older])
+})
+
+test('a volume to which clients may have written is a former one after the database has gone back', async () => {
+  const refill = {
+    execution_id: newId(),
+    storage_id: newId(),
+    version: '8.2.1',
+    image: 'redis:8.2.1',
+    before: { version: '7.4.5', image: 'redis:7.4.5' },
+    memory_mib: 32,
+  }
+  const database = await records.database({ refill, version: '7.4.5' })
+  const { _id, tenant_id } = database
+  const refills = makeRefillActivities()
+  await refills.switchVolumes(_id)
+  await refills.keepRefill(_id)
+  for (const _time of ['first', 'repeated']) {
+    await refills.takeVolumesBack(_id)
+    expect(await Database.findOne({ _id, tenant_id }).lean()).toMatchObject({
+      version: '7.4.5',
+      former_volumes: [{ storage_id: refill.storage_id, version: '8.2.1' }],
+    })
+  }
+})
+
+test('an upgrade waits for no backup: it is refused during one', async () => {
+  const database = await records.database({ version: '7.4.5' })
+  await records.execution(database, { status: 'creating', ended_at: null })
+  const upgrade = acceptUpgrade(by(), database._id, '8.2.1', images)
+  await expect(upgrade).rejects.toMatchObject({ status: 409, code: 'backup_in_progress' })
+})
+
+test('a database that could not be deleted keeps its schedules', async () => {
+  const database = await records.database()
+  const { _id, tenant_id } = database
+  const schedule = await records.schedule(database)
+  await acceptDatabaseDeletion(by(), _id, {})
+  await eventually(async () => (await Database.findOne({ _id, tenant_id }).lean())?.status === 'error')
+  expect(await Backup.exists({ _id: schedule._id, tenant_id })).not.toBeNull()
 })
 
 test('a former volume that does not serve is a former volume again, and is not deleted meanwhile', async () => {

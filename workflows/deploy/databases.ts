@@ -1,4 +1,4 @@
-import { proxyLocalActivities } from '@temporalio/workflow'
+import { CancellationScope, proxyLocalActivities } from '@temporalio/workflow'
 import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
 import type {
   BeginsWith,
@@ -13,7 +13,7 @@ import { durable, type Work } from '../durable.ts'
 import { someTries, takeAway, unlessCancelled } from './attachments.ts'
 import { on } from '../hosts.ts'
 import { copying, typeOf } from './backups.ts'
-import { apply, balance, keepVolumes, triesToTidy } from './deployments.ts'
+import { apply, balance, keepVolumes, onManager, servesWithin, triesToTidy } from './deployments.ts'
 import { listen } from './domains.ts'
 
 // A database starts and ends as a service of its own, never by Swarm's update: the platform itself waits until the former
@@ -36,7 +36,7 @@ const answersWithinSec = 600
 async function end(id: string): Promise<DatabaseFacts> {
   const facts = await platform.databaseFacts(id)
   await platform.settleStop(id)
-  await apply(facts.deploy_server_id)
+  await apply(facts.deploy_server_id, id)
   await awaitEnd(id, facts.at, facts.stop_grace_sec)
   return facts
 }
@@ -49,13 +49,12 @@ async function awaitEnd(id: string, at: DatabaseFacts['at'], graceSec: number): 
 async function awaitAnswer(id: string): Promise<void> {
   const { deploy_server_id, at, healthy, serving } = await platform.databaseFacts(id)
   if (!at || !serving) return
-  const waiting = { startToCloseTimeout: `${answersWithinSec + 120} s` } // its own limit ends it before
-  const { host_id, machine_id } = await platform.managerOf(deploy_server_id)
-  await on(host_id, waiting).awaitServingOnHost(
-    machine_id,
-    [serving],
-    { path: null, what: 'The database', isAlone: true },
-    answersWithinSec,
+  const waiting = servesWithin(answersWithinSec)
+  const its = { path: null, what: 'The database', isAlone: true }
+  await onManager(
+    deploy_server_id,
+    (host, machineId) => host.awaitServingOnHost(machineId, [serving], its, answersWithinSec),
+    waiting,
   )
   await on(at.host_id, waiting).awaitHealthyOnHost(at.machine_id, id, healthy, answersWithinSec)
 }
@@ -66,7 +65,7 @@ async function start({ id, progress }: Work<unknown>, former: FormerStart): Prom
   const { title } = facts
   progress(`starting ${title}`)
   await platform.settleStart(id, former)
-  await apply(facts.deploy_server_id)
+  await apply(facts.deploy_server_id, id)
   progress(`waiting until ${title} answers`)
   await awaitAnswer(id)
   await admitClients(id)
@@ -164,7 +163,7 @@ async function startAsBefore(id: string, former: FormerStart): Promise<void> {
   await platform.takeStartBack(id, former)
   if (!former.runs) return
   const facts = await platform.databaseFacts(id)
-  await apply(facts.deploy_server_id)
+  await apply(facts.deploy_server_id, id)
   await awaitAnswer(id)
   await admitClients(id)
   await makeUsers(id, facts)
@@ -178,9 +177,18 @@ async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<voi
   progress('ending the database')
   await end(id)
   await platform.switchVolumes(id)
-  await start(work, { ...before, applied })
-  await platform.endRefill(id)
-  await tidy(id)
+  // Clients may write as soon as it runs, so a cancel comes too late.
+  await CancellationScope.nonCancellable(async () => {
+    try {
+      await start(work, { ...before, applied })
+    } catch (error) {
+      // It may have run unseen, and what was written then is kept, too.
+      if (typeOf(error) !== 'service_failed') await platform.keepRefill(id)
+      throw error
+    }
+    await platform.endRefill(id)
+    await tidy(id)
+  })
 }
 
 /** Runs one that does not run. A failure leaves it stopped. */
@@ -281,7 +289,7 @@ export const upgradeDatabase = durable<{ version: string; image: string }>(async
   progress('ending the connections of clients')
   await end(id)
   await platform.settleIsolated(id, former)
-  await apply(deploy_server_id)
+  await apply(deploy_server_id, id)
   await awaitAnswer(id)
   progress('backing it up')
   const rules = { key: 'backup', undo: null } // the backup stays

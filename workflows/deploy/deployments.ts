@@ -1,7 +1,9 @@
 import {
   ActivityFailure,
+  type ActivityOptions,
   ApplicationFailure,
   CancellationScope,
+  isCancellation,
   proxyActivities,
   proxyLocalActivities,
   sleep,
@@ -47,15 +49,39 @@ async function awaitTurn(id: string): Promise<void> {
   }
 }
 
-/** Has the load balancer send requests to these deployments alone, and waits until it does. */
-export async function route(appId: string, deploymentIds: string[]): Promise<void> {
-  const routed = await platform.routeTo(appId, deploymentIds)
-  await balance(routed && { ...routed, targets: null })
+/** `later`: what is done stays done, so a load balancer that does not answer applies its routes when it is back. */
+interface Routing {
+  orLater?: boolean
 }
 
+/** Has the load balancer send requests to these deployments alone, and waits until it does. */
+export const route = (appId: string, deploymentIds: string[], routing: Routing = {}): Promise<void> =>
+  balanceAnswering(async () => {
+    const routed = await platform.routeTo(appId, deploymentIds)
+    return routed && { ...routed, targets: null }
+  }, routing)
+
 /** The same, and waits until the load balancer has found the newest of them healthy. */
-async function routeToNew(appId: string, deploymentIds: string[]): Promise<void> {
-  await balance(await platform.routeTo(appId, deploymentIds))
+const routeToNew = (appId: string, deploymentIds: string[], routing: Routing = {}): Promise<void> =>
+  balanceAnswering(() => platform.routeTo(appId, deploymentIds), routing)
+
+/** A host that has just been lost still counts as one that answers, for half a minute. */
+const triesToBalance = 3
+
+async function balanceAnswering(
+  routed: () => Promise<Balancing | null>,
+  { orLater = false }: Routing,
+): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    const now = await routed()
+    try {
+      return await balance(now)
+    } catch (error) {
+      if (tries < triesToBalance && isNotTakenUp(error)) continue
+      if (!orLater || isCancellation(error)) throw error
+      return
+    }
+  }
 }
 
 /** Targets of a load balancer that run, and are to be found healthy by checks from now on. */
@@ -79,29 +105,48 @@ export async function balance(routed: Balancing | null): Promise<void> {
 }
 
 /** A control plane whose host is lost is replaced within minutes. */
-const triesToApply = 15
+const replacedWithinMs = 15 * 60_000
 
-/** Brings the Swarm to what the records want. */
-export async function apply(deployServerId: string): Promise<void> {
-  for (let tries = 1; ; tries++) {
+/**
+ * Has the host of the control plane take a step of some minutes at most, also if the control plane moves to another host
+ * meanwhile. Fails if it does not answer for a quarter of an hour.
+ */
+export async function onManager<T>(
+  deployServerId: string,
+  step: (host: HostActivities, machineId: string) => Promise<T>,
+  more: Partial<ActivityOptions> = {},
+): Promise<T> {
+  const until = Date.now() + replacedWithinMs
+  for (;;) {
     const { host_id, machine_id } = await platform.managerOf(deployServerId)
-    try {
+    const options: Partial<ActivityOptions> = {
       // A host that does not take it up may be lost, and the control plane on its way to another one.
-      await on(host_id, { scheduleToStartTimeout: '1 minute' }).applyServicesOnHost(
-        deployServerId,
-        machine_id,
-      )
-      return
+      scheduleToStartTimeout: '1 minute',
+      // An engine that does not answer may be that of a machine that is no longer the control plane.
+      scheduleToCloseTimeout: '5 minutes',
+      ...more,
+    }
+    try {
+      return await step(on(host_id, options), machine_id)
     } catch (error) {
-      if (tries === triesToApply || !isNotTakenUp(error)) throw error
+      if (Date.now() >= until || !isUnanswered(error)) throw error
     }
   }
 }
+
+/** Brings the Swarm to what the records want. Fails if it refuses a service of this owner. */
+export const apply = (deployServerId: string, ownerId: string | null = null): Promise<void> =>
+  onManager(deployServerId, (host, machineId) => host.applyServicesOnHost(deployServerId, machineId, ownerId))
 
 const isNotTakenUp = (error: unknown): boolean =>
   error instanceof ActivityFailure &&
   error.cause instanceof TimeoutFailure &&
   error.cause.timeoutType === 'SCHEDULE_TO_START'
+
+const isUnanswered = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  (error.cause instanceof TimeoutFailure ||
+    (error.cause instanceof ApplicationFailure && error.cause.type === 'engine_unavailable'))
 
 /** Destroys the volumes that no storage has any more; all of them, unless it keeps any. */
 export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {
@@ -151,10 +196,20 @@ async function keepOutput(id: string, replicas: PlaceOnHost[]): Promise<void> {
 async function takeBack(id: string, deployServerId: string): Promise<void> {
   const left = await platform.takeReleaseBack(id)
   if (!left) return
-  await route(left.app_id, left.current_id === null ? [] : [left.current_id])
-  await keepOutput(id, left.replicas)
-  await apply(deployServerId)
+  const { app_id, current_id, replicas } = left
+  try {
+    await route(app_id, current_id === null ? [] : [current_id], { orLater: true })
+  } finally {
+    await keepOutput(id, replicas)
+    await apply(deployServerId, app_id)
+  }
 }
+
+/** A wait whose own limit ends it before these. */
+export const servesWithin = (withinSec: number): Partial<ActivityOptions> => ({
+  startToCloseTimeout: `${withinSec + 120} s`,
+  scheduleToCloseTimeout: `${withinSec + 300} s`,
+})
 
 /**
  * Waits until the requests that the load balancer has just sent to what is about to end are answered. `drain_sec`: how long
@@ -174,14 +229,14 @@ async function release(
   undo(() => takeBack(id, deploy_server_id))
   const places = await platform.placeRelease(id)
   if (built) await ensureRegistry(deploy_server_id, id).catch(() => undefined)
-  await apply(deploy_server_id)
+  await apply(deploy_server_id, app_id)
 
   await phase('checking', 'waiting until the release serves')
-  const { host_id, machine_id } = await platform.managerOf(deploy_server_id)
-  await on(host_id, {
-    // Its own limit ends it before.
-    startToCloseTimeout: `${within_sec + 120} s`,
-  }).awaitServingOnHost(machine_id, places, { path }, within_sec)
+  await onManager(
+    deploy_server_id,
+    (host, machineId) => host.awaitServingOnHost(machineId, places, { path }, within_sec),
+    servesWithin(within_sec),
+  )
 
   await phase('switching', 'sending requests to the release')
   if (current_id !== null) await routeToNew(app_id, [current_id, id])
@@ -189,13 +244,13 @@ async function release(
   // From here on it serves, and a cancel has nothing to go back to.
   await CancellationScope.nonCancellable(async () => {
     work.undo(() => platform.endTurn(id))
-    await (current_id === null ? routeToNew : route)(app_id, [id])
+    await (current_id === null ? routeToNew : route)(app_id, [id], { orLater: true })
     if (current_id !== null) {
       await phase('draining', 'ending the former release')
       await awaitAnswers(drain_sec)
     }
     await platform.wantOnly(app_id, [id])
-    await apply(deploy_server_id)
+    await apply(deploy_server_id, app_id)
     await tidyVolumes(app_id, true).catch(() => undefined)
   })
 }
@@ -208,9 +263,9 @@ async function stop(
   await phase('stopping', 'stopping the application')
   await CancellationScope.nonCancellable(async () => {
     await platform.settleRelease(app_id, null)
-    await route(app_id, [])
+    await route(app_id, [], { orLater: true })
     await platform.wantOnly(app_id, [])
-    await apply(deploy_server_id)
+    await apply(deploy_server_id, app_id)
   })
 }
 
@@ -227,7 +282,8 @@ export const createDeployment = durable(
     await awaitTurn(id)
     const { kind } = await platform.deploymentFacts(id)
     await (kind === 'stop' ? stop : release)(work, phase)
-    await platform.endTurn(id)
+    // A cancel comes too late for what serves, or has stopped.
+    await CancellationScope.nonCancellable(() => platform.endTurn(id))
     return { status: 'succeeded' }
   },
   { onFailure: 'failed', onCancel: 'cancelled' },

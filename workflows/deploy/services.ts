@@ -5,7 +5,7 @@ import type { ServiceActivities } from '../../activities/deploy/services.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { endDeployments } from './applications.ts'
-import { apply, balance, keepVolumes, triesToTidy } from './deployments.ts'
+import { apply, balance, keepVolumes, onManager, servesWithin, triesToTidy } from './deployments.ts'
 
 const platform = proxyLocalActivities<ServiceActivities & DeploymentActivities>({
   startToCloseTimeout: '10 s', // a few queries
@@ -16,11 +16,11 @@ const platform = proxyLocalActivities<ServiceActivities & DeploymentActivities>(
 const endsWithinSec = 150
 
 async function awaitAll(deployServerId: string, row: AwaitedContainer[], withinSec: number): Promise<void> {
-  const { host_id, machine_id } = await platform.managerOf(deployServerId)
-  await on(host_id, {
-    // Its own limit ends it before.
-    startToCloseTimeout: `${withinSec + 120} s`,
-  }).awaitContainersOnHost(machine_id, row, withinSec)
+  await onManager(
+    deployServerId,
+    (host, machineId) => host.awaitContainersOnHost(machineId, row, withinSec),
+    servesWithin(withinSec),
+  )
 }
 
 /**
@@ -38,7 +38,7 @@ async function bring({ id, progress }: Work<unknown>, restart: number | null = n
     const names = row.map(({ name }) => name)
     progress(`starting ${names.join(', ')}`)
     await platform.advanceService(id, names, restart)
-    await apply(deploy_server_id)
+    await apply(deploy_server_id, id)
     await awaitAll(deploy_server_id, row, within_sec)
   }
   progress('waiting until all of it runs')
@@ -54,7 +54,7 @@ async function settle(work: Work<unknown>): Promise<void> {
     const { deploy_server_id } = await platform.planService(id)
     work.progress('sending requests to it')
     await route(id)
-    await apply(deploy_server_id)
+    await apply(deploy_server_id, id)
     const volumes = await platform.volumesOfService(id, 'all')
     // A volume that the text no longer has is kept; one of a storage that was removed is not.
     if (volumes) await tidy(id, volumes).catch(() => undefined)
@@ -69,7 +69,7 @@ async function halt(id: string): Promise<void> {
   const { deploy_server_id, place } = await platform.haltService(id)
   const routed = await platform.routeService(id)
   if (routed) await balance({ ...routed, targets: null })
-  await apply(deploy_server_id)
+  await apply(deploy_server_id, id)
   if (!place) return
   await on(place.host_id, {
     // A worker whose host is away ends them when it is back.
@@ -117,7 +117,7 @@ export const updateService = durable(async (work) => {
   undo(async () => {
     const back = await platform.takeServiceBack(id)
     if (!back) return
-    await apply(back.deploy_server_id)
+    await apply(back.deploy_server_id, id)
     await awaitAll(back.deploy_server_id, back.awaited, back.within_sec)
     await route(id)
     await platform.forgetFormer(id)

@@ -86,6 +86,7 @@ export const deployWords: Words<
   beginRefill: (id, executionId) => `Prepare to fill database ${id} from backup ${executionId}`,
   beginReturn: (id, { volume_id }) => `Prepare database ${id} to go back to volume ${volume_id}`,
   settleIsolated: (id) => `Record that database ${id} is to run isolated`,
+  keepRefill: (id) => `Record that the new volume of database ${id} stays`,
   endRefill: (id) => `End the refill of database ${id}`,
   switchVolumes: (id) => `Switch database ${id} to its new volume`,
   takeVolumesBack: (id) => `Switch database ${id} back to its former volume`,

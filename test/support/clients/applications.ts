@@ -21,7 +21,7 @@ export interface DeploymentBody extends Json {
   status_reason: string | null
   tag: string
   operation_id: string | null
-  phases: { phase: string; at: string }[]
+  phases: { phase: string; at: string; duration_ms: number | null }[]
   log: { time: string; line: string }[]
 }
 
