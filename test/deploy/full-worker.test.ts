@@ -37,19 +37,23 @@ beforeAll(async () => {
   url = (await apps.make({ image: 'web', tag: 'latest' })).url
 })
 
-const onWorker = (command: string): Promise<string> =>
-  runOnMachine(tenant.owner, server.workers[0]?.machine_id ?? '', command)
+type Run = (command: string) => Promise<string>
+const onWorker: Run = (command) => runOnMachine(tenant.owner, server.workers[0]?.machine_id ?? '', command)
+const onControlPlane: Run = (command) =>
+  runOnMachine(tenant.owner, server.control_plane?.machine_id ?? '', command)
 
 const disk = '/var/lib/machine'
-const free = async (): Promise<number> =>
-  Number((await onWorker(`df -BM --output=avail ${disk} | tail -n 1`)).replace(/\D/g, ''))
+const free = async (run: Run = onWorker): Promise<number> =>
+  Number((await run(`df -BM --output=avail ${disk} | tail -n 1`)).replace(/\D/g, ''))
 
-beforeEach(async () => {
-  await onWorker(
+async function fill(run: Run): Promise<void> {
+  await run(
     `fallocate -l $(($(df -BM --output=avail ${disk} | tail -n 1 | tr -dc 0-9) - ${freeMib}))M ${disk}/filler`,
   )
-  expect(await free()).toBeLessThanOrEqual(freeMib + 1)
-})
+  expect(await free(run)).toBeLessThanOrEqual(freeMib + 1)
+}
+
+beforeEach(() => fill(onWorker))
 afterEach(async () => {
   await onWorker(`rm -f ${disk}/filler`)
 })
@@ -133,4 +137,14 @@ testDrawn('a build fails with the reason, and leaves nothing', async () => {
   await isAsBefore()
   await onWorker(`rm ${disk}/filler`)
   expect(await builds.make('filling', { Dockerfile })).toMatchObject({ status: 'succeeded' })
+})
+
+testDrawn('a full control plane keeps nothing of an image, which its worker has', async () => {
+  await onWorker(`rm ${disk}/filler`)
+  await fill(onControlPlane)
+  const Dockerfile = `FROM busybox\nRUN head -c ${sentMib * mebibyte} /dev/urandom >/data`
+  const { id } = await builds.make('large-build', { Dockerfile })
+  expect(await builds.get(id)).toMatchObject({ image_on: ['w1'] })
+  expect(await free(onControlPlane)).toBeGreaterThan(freeMib - 12)
+  await onControlPlane(`rm ${disk}/filler`)
 })
