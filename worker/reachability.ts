@@ -28,11 +28,14 @@ export function watchHosts(log: Logger): { stop: () => Promise<void> } {
       if (now - (await lastHeardAt()) > deafAfterMs) deafAt = now
       if (now - listeningSince <= silentAfterMs) return
       for (const name of await markUnreachable(now)) log.warn({ host: name }, 'host does not report')
-      if (now - deafAt > silentAfterMs) {
-        await rescueLoadBalancers(now)
-        await rescueDeployServers(now)
+      try {
+        if (now - deafAt > silentAfterMs) {
+          await rescueLoadBalancers(now)
+          await rescueDeployServers(now)
+        }
+      } finally {
+        await endLeftRests()
       }
-      await endLeftRests()
     } catch (error) {
       listeningSince = Date.now()
       log.warn({ err: error }, 'hosts could not be checked')

@@ -1,9 +1,10 @@
-import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { Problem } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { transaction } from '../database.ts'
 import { Host } from '../compute/hosts.ts'
 import { findInstances } from '../compute/instance-kinds.ts'
 import { everyTenant } from '../tenant-scope.ts'
+import type { ApplicationDocument } from './applications.ts'
 import { acceptDeployment } from './deployment-acceptance.ts'
 import type { EventKind } from './event-subscriptions.ts'
 import { tellEvent } from './events.ts'
@@ -24,7 +25,8 @@ const givenUpAfterMs = 30_000
 /**
  * Replaces the machines of deploy servers on hosts that do not answer, by operations of the platform. A worker with
  * volumes stays, because only its host has them: its other applications move. Called again and again; a deploy server
- * with an open operation is left to the next call.
+ * with an open operation is left to the next call. Throws an AggregateError once it has looked at all, if it could not
+ * look at some.
  */
 export async function rescueDeployServers(now = Date.now()): Promise<void> {
   const lost = await machinesOnLostHosts()
@@ -36,15 +38,27 @@ export async function rescueDeployServers(now = Date.now()): Promise<void> {
   })
     .setOptions(everyTenant)
     .lean()
-  for (const server of servers) {
-    for (const node of server.nodes) await noteReach(server, node, lost, now)
-    const isDue = (server.rescued_at?.getTime() ?? 0) < now - againAfterMs
-    // The control plane first: workers join it.
-    const gone = server.nodes.filter(
-      ({ machine_id }) => machine_id === null || (lost.get(machine_id) ?? now) < now - givenUpAfterMs,
+  const failures: Error[] = []
+  for (const server of servers)
+    await lookAt(server, lost, now).catch((cause: unknown) =>
+      failures.push(new Error(`the deploy server ${server._id} could not be looked at`, { cause })),
     )
-    if (server.operation_id === null && isDue) await rescueFirst(server, gone, now)
-  }
+  if (failures.length > 0) throw new AggregateError(failures, 'not all deploy servers could be looked at')
+}
+
+/** Notes which of its machines are lost, and begins to repair the first. */
+async function lookAt(
+  server: DeployServerDocument,
+  lost: ReadonlyMap<string, number>,
+  now: number,
+): Promise<void> {
+  for (const node of server.nodes) await noteReach(server, node, lost, now)
+  const isDue = (server.rescued_at?.getTime() ?? 0) < now - againAfterMs
+  // The control plane first: workers join it.
+  const gone = server.nodes.filter(
+    ({ machine_id }) => machine_id === null || (lost.get(machine_id) ?? now) < now - givenUpAfterMs,
+  )
+  if (server.operation_id === null && isDue) await rescueFirst(server, gone, now)
 }
 
 /** The ids of the machines on unreachable hosts, with the time since when each is, in milliseconds. */
@@ -101,41 +115,60 @@ export async function noteReplaced(_id: string, name: string, replacement_id: st
   if (isNoted) await noteActivity({ tenant_id, resource_id: _id, kind: 'machine_replaced', message, data })
 }
 
+/** What came of an attempt to repair something of a machine. */
+type Attempt = 'begun' | 'refused' | 'needless'
+
 async function rescueFirst(server: DeployServerDocument, gone: DeployNode[], now: number): Promise<void> {
   const { _id, tenant_id } = server
-  const by = { tenant_id, id: null }
+  let isTried = false
   for (const { name, machine_id } of gone) {
     const stays = machine_id !== null && (await withVolumesOn(server, name)).length > 0
-    try {
-      if (stays) {
-        if (!(await moveOthers(server, name))) continue
-      } else {
-        const { operation } = await acceptMachineReplacement(by, _id, { name, discard_volumes: false })
-        await noteActivity({
-          tenant_id,
-          resource_id: _id,
-          kind: 'rescue',
-          message: `The platform is replacing ${name}`,
-          data: { name, operation_id: operation._id },
-        })
-      }
-      await DeployServer.updateOne({ _id, tenant_id }, { $set: { rescued_at: new Date(now) } })
-      return
-    } catch (error) {
-      // An operation has begun since: the next call sees how it ended.
-      if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
-    }
+    const attempt = await (stays ? moveOthers(server, name) : replace(server, name))
+    isTried ||= attempt !== 'needless'
+    if (attempt === 'begun') break
+  }
+  if (isTried) await DeployServer.updateOne({ _id, tenant_id }, { $set: { rescued_at: new Date(now) } })
+}
+
+async function replace({ _id, tenant_id }: DeployServerDocument, name: string): Promise<Attempt> {
+  try {
+    const by = { tenant_id, id: null }
+    const { operation } = await acceptMachineReplacement(by, _id, { name, discard_volumes: false })
+    await noteActivity({
+      tenant_id,
+      resource_id: _id,
+      kind: 'rescue',
+      message: `The platform is replacing ${name}`,
+      data: { name, operation_id: operation._id },
+    })
+    return 'begun'
+  } catch (error) {
+    // Something has changed since: the next call sees it.
+    if (!(error instanceof Problem)) throw error
+    return 'needless'
   }
 }
 
-/** Releases the applications without volumes on other workers. Returns whether there is one. */
-async function moveOthers({ _id, tenant_id, nodes }: DeployServerDocument, name: string): Promise<boolean> {
-  const hasOther = nodes.some((node) => !['cp', name].includes(node.name) && node.lost_at === null)
-  const serving = hasOther ? await servingOn(_id, name) : []
+/** Releases the applications without volumes on other workers. */
+async function moveOthers(server: DeployServerDocument, name: string): Promise<Attempt> {
+  const hasOther = server.nodes.some((node) => !['cp', name].includes(node.name) && node.lost_at === null)
+  const serving = hasOther ? await servingOn(server._id, name) : []
   const moves = serving.filter(({ application }) => application.volume_node !== name)
-  for (const { application } of moves) {
-    const message = `the host of ${name} does not answer`
-    await acceptDeployment({ tenant_id, id: null }, { app_id: application._id, kind: 'move', message })
+  const attempts: Attempt[] = []
+  for (const { application } of moves) attempts.push(await move(application, name))
+  return attempts.find((one) => one === 'begun') ?? attempts[0] ?? 'needless'
+}
+
+async function move({ _id, tenant_id, name: app }: ApplicationDocument, node: string): Promise<Attempt> {
+  try {
+    const message = `the host of ${node} does not answer`
+    await acceptDeployment({ tenant_id, id: null }, { app_id: _id, kind: 'move', message })
+    return 'begun'
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error
+    const message = `The platform cannot move ${app} away from ${node}: ${error.message}`
+    const data = { name: node, code: error.code }
+    await noteActivity({ tenant_id, resource_id: _id, kind: 'move_refused', message, data })
+    return 'refused'
   }
-  return moves.length > 0
 }

@@ -1,4 +1,4 @@
-import { OperationInProgress, StateConflict } from '../../lib/problem.ts'
+import { Problem } from '../../lib/problem.ts'
 import { noteActivity } from '../activity.ts'
 import { Host } from '../compute/hosts.ts'
 import { everyTenant } from '../tenant-scope.ts'
@@ -70,7 +70,7 @@ async function rescue(
       data: { operation_id: operation._id, host_id },
     })
   } catch (error) {
-    // An operation has begun since: the next call sees how it ended.
-    if (!(error instanceof OperationInProgress) && !(error instanceof StateConflict)) throw error
+    // Something has changed since, as by an operation that has begun: the next call sees it.
+    if (!(error instanceof Problem)) throw error
   }
 }

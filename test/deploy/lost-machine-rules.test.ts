@@ -1,0 +1,74 @@
+import { beforeAll, describe, expect, test } from '@jest/globals'
+import { newId } from '../../lib/ids.ts'
+import { Activity } from '../../models/activity.ts'
+import type { ApplicationDocument } from '../../models/deploy/applications.ts'
+import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
+import { Deployment, type DeploymentDocument } from '../../models/deploy/deployments.ts'
+import { rescueDeployServers } from '../../models/deploy/lost-machines.ts'
+import { deployRecordsOf } from '../support/deploy-records.ts'
+import { insertHost } from '../support/inserted-hosts.ts'
+import { makeTenant } from '../support/tenants.ts'
+
+// What the platform decides about machines on lost hosts. These records are of machines on no engine; lost-machines.test.ts
+// loses hosts with machines. The stack's workers look at the same records, and `rescued_at` keeps them from repairs.
+
+const minuteMs = 60_000
+const ago = (ms: number) => new Date(Date.now() - ms)
+
+let host_id: string
+beforeAll(async () => {
+  host_id = (await insertHost({ unreachable_since: ago(10 * minuteMs) }))._id
+})
+
+/** A deploy server of a tenant of its own. Its lost worker `w2` has the volumes of an application, and stays. */
+async function losing(of: Partial<DeployServerDocument> = {}) {
+  const { id: tenant_id } = await makeTenant()
+  const records = deployRecordsOf(tenant_id)
+  const worker = await records.node(null, { name: 'w1' })
+  const lost = await records.node(host_id, { name: 'w2', lost_at: ago(5 * minuteMs) })
+  const server = await records.server([worker, lost], { rescued_at: new Date(), ...of })
+  await records.application(server, { volume_node: 'w2' })
+  const serving = async (
+    over: Partial<ApplicationDocument> = {},
+    deployed: Partial<DeploymentDocument> = {},
+  ) => {
+    const application = await records.application(server, over)
+    await records.deployment(application, [lost], deployed)
+    return application
+  }
+  const movesOf = ({ _id: app_id }: ApplicationDocument) =>
+    Deployment.find({ tenant_id, app_id, kind: 'move' }).sort({ number: -1 }).lean()
+  return { tenant_id, server, serving, movesOf }
+}
+
+/** The platform looks when the last repair is long enough ago. */
+const look = () => rescueDeployServers(Date.now() + 2 * minuteMs)
+
+describe('the rescue of lost machines', () => {
+  test('moves the other applications if one is refused, and tells that one why', async () => {
+    const { tenant_id, serving, movesOf } = await losing()
+    const refused = await serving({}, { built: { build_id: newId(), digest: 'sha256:gone' } })
+    const other = await serving()
+    await look()
+    expect(await movesOf(refused)).toEqual([])
+    expect(await movesOf(other)).toHaveLength(1)
+    const feed = await Activity.find({ tenant_id, resource_id: refused._id }).lean()
+    expect(feed).toMatchObject([
+      {
+        kind: 'move_refused',
+        message: `The platform cannot move ${refused.name} away from w2: The image of that release is no longer kept`,
+      },
+    ])
+  })
+
+  test('looks at the other deploy servers if it cannot look at some, and then fails', async () => {
+    const [first, whole, last] = [await losing(), await losing(), await losing()]
+    const broken = { _id: { $in: [first.server._id, last.server._id] } }
+    await DeployServer.collection.updateMany(broken as object, { $set: { rescued_at: 'never' } })
+    const app = await whole.serving()
+    const failed = await look().catch((error: unknown) => error)
+    await DeployServer.collection.deleteMany(broken as object)
+    expect(failed).toMatchObject({ errors: [expect.any(Error), expect.any(Error)] })
+    expect(await whole.movesOf(app)).toHaveLength(1)
+  })
+})
