@@ -10,6 +10,7 @@ import type { EventKind } from './event-subscriptions.ts'
 import { tellEvent } from './events.ts'
 import { DeployServer, type DeployNode, type DeployServerDocument } from './deploy-servers.ts'
 import { acceptMachineReplacement } from './machine-replacement.ts'
+import { mayMoveAgain } from './moves.ts'
 import { servingOn } from './replicas.ts'
 import { withVolumesOn } from './storages.ts'
 
@@ -121,9 +122,10 @@ type Attempt = 'begun' | 'refused' | 'needless'
 async function rescueFirst(server: DeployServerDocument, gone: DeployNode[], now: number): Promise<void> {
   const { _id, tenant_id } = server
   let isTried = false
-  for (const { name, machine_id } of gone) {
+  for (const node of gone) {
+    const { name, machine_id } = node
     const stays = machine_id !== null && (await withVolumesOn(server, name)).length > 0
-    const attempt = await (stays ? moveOthers(server, name) : replace(server, name))
+    const attempt = await (stays ? moveOthers(server, node, now) : replace(server, name))
     isTried ||= attempt !== 'needless'
     if (attempt === 'begun') break
   }
@@ -150,12 +152,17 @@ async function replace({ _id, tenant_id }: DeployServerDocument, name: string): 
 }
 
 /** Releases the applications without volumes on other workers. */
-async function moveOthers(server: DeployServerDocument, name: string): Promise<Attempt> {
+async function moveOthers(
+  server: DeployServerDocument,
+  { name, lost_at }: DeployNode,
+  now: number,
+): Promise<Attempt> {
   const hasOther = server.nodes.some((node) => !['cp', name].includes(node.name) && node.lost_at === null)
   const serving = hasOther ? await servingOn(server._id, name) : []
-  const moves = serving.filter(({ application }) => application.volume_node !== name)
   const attempts: Attempt[] = []
-  for (const { application } of moves) attempts.push(await move(application, name))
+  for (const { application } of serving)
+    if (application.volume_node !== name && (await mayMoveAgain(application, lost_at ?? new Date(now), now)))
+      attempts.push(await move(application, name))
   return attempts.find((one) => one === 'begun') ?? attempts[0] ?? 'needless'
 }
 

@@ -5,7 +5,9 @@ import type { ApplicationDocument } from '../../models/deploy/applications.ts'
 import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
 import { Deployment, type DeploymentDocument } from '../../models/deploy/deployments.ts'
 import { rescueDeployServers } from '../../models/deploy/lost-machines.ts'
+import { eventsOf } from '../support/clients/events.ts'
 import { deployRecordsOf } from '../support/deploy-records.ts'
+import { eventually } from '../support/eventually.ts'
 import { insertHost } from '../support/inserted-hosts.ts'
 import { makeTenant } from '../support/tenants.ts'
 
@@ -22,7 +24,7 @@ beforeAll(async () => {
 
 /** A deploy server of a tenant of its own. Its lost worker `w2` has the volumes of an application, and stays. */
 async function losing(of: Partial<DeployServerDocument> = {}) {
-  const { id: tenant_id } = await makeTenant()
+  const { id: tenant_id, owner } = await makeTenant()
   const records = deployRecordsOf(tenant_id)
   const worker = await records.node(null, { name: 'w1' })
   const lost = await records.node(host_id, { name: 'w2', lost_at: ago(5 * minuteMs) })
@@ -38,7 +40,7 @@ async function losing(of: Partial<DeployServerDocument> = {}) {
   }
   const movesOf = ({ _id: app_id }: ApplicationDocument) =>
     Deployment.find({ tenant_id, app_id, kind: 'move' }).sort({ number: -1 }).lean()
-  return { tenant_id, server, serving, movesOf }
+  return { tenant_id, owner, records, server, serving, movesOf }
 }
 
 /** The platform looks when the last repair is long enough ago. */
@@ -70,5 +72,43 @@ describe('the rescue of lost machines', () => {
     await DeployServer.collection.deleteMany(broken as object)
     expect(failed).toMatchObject({ errors: [expect.any(Error), expect.any(Error)] })
     expect(await whole.movesOf(app)).toHaveLength(1)
+  })
+
+  test('waits longer after each move that failed, and tells the owner of the first alone', async () => {
+    const { tenant_id, owner, server, serving, movesOf } = await losing()
+    const events = eventsOf(owner, server._id)
+    const { id } = await events.make({ url: 'https://hooks.example.com/' })
+    const app = await serving({ memory_mib: 1000 }) // w1 has less
+    const ended = (count: number) =>
+      eventually(async () => {
+        const moves = await movesOf(app)
+        return moves.length === count && moves[0]?.operation_id === null && moves[0].ended_at?.getTime()
+      })
+    await look()
+    for (const [failures, minutes] of [1, 2, 4, 8, 15].entries()) {
+      const endedAt = await ended(failures + 1)
+      const lookAfter = async (ms: number): Promise<void> => {
+        await DeployServer.updateOne({ _id: server._id, tenant_id }, { $set: { rescued_at: null } })
+        await rescueDeployServers(endedAt + ms)
+      }
+      await lookAfter(minutes * minuteMs - 1)
+      expect(await movesOf(app)).toHaveLength(failures + 1)
+      await lookAfter(minutes * minuteMs)
+    }
+    await ended(6)
+    const told = (await events.deliveries(id)).map(({ kind, message }) => `${kind}: ${message}`)
+    expect(told).toEqual([
+      expect.stringMatching(
+        /^application\.deploy_failed: row-.* v1 was not moved to another worker: The workers have too little/,
+      ),
+    ])
+  })
+
+  test('begins no move of an application that is being moved', async () => {
+    const { records, serving, movesOf } = await losing()
+    const app = await serving()
+    await records.deployment(app, [], { kind: 'move', status: 'creating', operation_id: newId() })
+    await look()
+    expect(await movesOf(app)).toHaveLength(1)
   })
 })
