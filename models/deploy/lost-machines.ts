@@ -24,17 +24,17 @@ const againAfterMs = 60_000
 const givenUpAfterMs = 30_000
 
 /**
- * Replaces the machines of deploy servers on hosts that do not answer, by operations of the platform. A worker with
- * volumes stays, because only its host has them: its other applications move. Called again and again; a deploy server
- * with an open operation is left to the next call. Throws an AggregateError once it has looked at all, if it could not
- * look at some.
+ * Notes which machines of deploy servers are on hosts that do not answer, and replaces them by operations of the platform. A
+ * worker with volumes stays, because only its host has them: its other applications move. Called again and again; a repair waits
+ * until the deploy server is ready and no operation is open. Looks at all deploy servers, and then throws an AggregateError if it
+ * failed for some.
  */
 export async function rescueDeployServers(now = Date.now()): Promise<void> {
   const lost = await machinesOnLostHosts()
   const unmade = { 'nodes.machine_id': null } // an earlier replacement failed
   const known = { nodes: { $elemMatch: { lost_at: { $ne: null } } } } // of any: the others have null
   const servers = await DeployServer.find({
-    status: 'ready',
+    status: { $nin: ['creating', 'deleting'] },
     $or: [{ 'nodes.machine_id': { $in: [...lost.keys()] } }, unmade, known],
   })
     .setOptions(everyTenant)
@@ -54,12 +54,13 @@ async function lookAt(
   now: number,
 ): Promise<void> {
   for (const node of server.nodes) await noteReach(server, node, lost, now)
+  if (server.status !== 'ready' || server.operation_id !== null) return
   const isDue = (server.rescued_at?.getTime() ?? 0) < now - againAfterMs
   // The control plane first: workers join it.
   const gone = server.nodes.filter(
     ({ machine_id }) => machine_id === null || (lost.get(machine_id) ?? now) < now - givenUpAfterMs,
   )
-  if (server.operation_id === null && isDue) await rescueFirst(server, gone, now)
+  if (isDue) await rescueFirst(server, gone, now)
 }
 
 /** The ids of the machines on unreachable hosts, with the time since when each is, in milliseconds. */

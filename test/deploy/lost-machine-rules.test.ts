@@ -111,4 +111,21 @@ describe('the rescue of lost machines', () => {
     await look()
     expect(await movesOf(app)).toHaveLength(1)
   })
+
+  test.each(['updating', 'replacing'] as const)(
+    'notes that a machine of a deploy server is lost, and tells it, while that is %s',
+    async (status) => {
+      const { tenant_id, owner, server, serving, movesOf } = await losing({ rescued_at: null, status })
+      const events = eventsOf(owner, server._id)
+      const { id } = await events.make({ url: 'https://hooks.example.com/' })
+      const its = { _id: server._id, tenant_id, 'nodes.name': 'w2' }
+      await DeployServer.updateOne(its, { $set: { 'nodes.$.lost_at': null } })
+      const app = await serving()
+      await rescueDeployServers()
+      const { nodes } = (await DeployServer.findOne(its).lean()) ?? {}
+      expect(nodes).toMatchObject([{ lost_at: null }, { lost_at: expect.any(Date) }])
+      expect((await events.deliveries(id)).map(({ kind }) => kind)).toEqual(['worker.lost'])
+      expect(await movesOf(app)).toEqual([])
+    },
+  )
 })
