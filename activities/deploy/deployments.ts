@@ -28,7 +28,7 @@ import { Database } from '../../models/deploy/databases.ts'
 import { Domain } from '../../models/deploy/domains.ts'
 import { forgetSubscriptions } from '../../models/deploy/events.ts'
 import { KeptVolumes } from '../../models/deploy/kept-volumes.ts'
-import { onHosts, servingOn } from '../../models/deploy/replicas.ts'
+import { areDeployedOn, onHosts, servingOn } from '../../models/deploy/replicas.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
 import { placeRelease } from '../../models/deploy/places.ts'
@@ -219,8 +219,12 @@ export const makeDeploymentActivities = ({ domain }: { domain: string }) => ({
     await Application.updateOne({ _id: appId }, { $set: { volume_node: null } }).setOptions(everyTenant)
   },
 
-  /** The applications with a replica on a worker, for its removal. */
-  async applicationsOn(deployServerId: string, node: string): Promise<string[]> {
+  /**
+   * The applications with a replica on a worker, for its removal. With `settled` null while a deployment of one of them is under
+   * way: its end decides which release is there.
+   */
+  async applicationsOn(deployServerId: string, node: string, settled = false): Promise<string[] | null> {
+    if (settled && (await areDeployedOn(deployServerId, node))) return null
     return (await servingOn(deployServerId, node)).map(({ application }) => application._id)
   },
 

@@ -59,3 +59,15 @@ export async function servingOn(
     return application ? [{ application, deployment }] : []
   })
 }
+
+/** Whether an application with a replica on a worker, of its current release or the next one, is being deployed. */
+export async function areDeployedOn(deploy_server_id: string, node: string): Promise<boolean> {
+  const its = { deploy_server_id, status: 'active' as const, wanted_ids: { $ne: [] } }
+  const applications = await Application.find(its, { wanted_ids: 1 }).setOptions(everyTenant).lean()
+  const here = await Deployment.distinct('app_id', {
+    _id: { $in: applications.flatMap(({ wanted_ids }) => wanted_ids) },
+    'places.node': node,
+  }).setOptions(everyTenant)
+  const open = { app_id: { $in: here }, operation_id: { $ne: null } }
+  return (await Deployment.exists(open).setOptions(everyTenant)) !== null
+}

@@ -85,7 +85,7 @@ const keepSoFar = (work: Server): Promise<void> => work.settle(async () => undef
  * machine from being replaced.
  */
 async function releaseAgain({ id, carryOut }: Server, name: string, when: string): Promise<void> {
-  const apps = await deployments.applicationsOn(id, name)
+  const apps = (await deployments.applicationsOn(id, name)) ?? []
   const release = async (app_id: string): Promise<void> => {
     const fields = { app_id, kind: 'move', message: `${name} is being replaced` }
     try {

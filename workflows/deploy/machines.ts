@@ -1,4 +1,4 @@
-import { ApplicationFailure, proxyLocalActivities } from '@temporalio/workflow'
+import { ApplicationFailure, proxyLocalActivities, sleep } from '@temporalio/workflow'
 import type { DeployServerActivities, MachinePlace } from '../../activities/deploy/deploy-servers.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import { isFailure } from '../carry-out.ts'
@@ -100,13 +100,36 @@ export async function restart(
   })
 }
 
-// A deployment of the tenant's own may take the place of a move, and may not have known that the worker goes.
+// A deployment ends within its limits, so the looks become rare. These take almost two hours.
+const firstWaitMs = 300
+const longestWaitMs = 15_000
+const looksAtMost = 480
+
+/**
+ * The applications that serve from a worker, once no deployment of them is under way: a release that was placed there before
+ * serves from there afterwards.
+ */
+async function settledOn(id: string, name: string): Promise<string[]> {
+  let waitMs = firstWaitMs
+  for (let looks = 1; looks <= looksAtMost; looks++) {
+    const apps = await deployments.applicationsOn(id, name, true)
+    if (apps !== null) return apps
+    await sleep(waitMs)
+    waitMs = Math.min(waitMs * 2, longestWaitMs)
+  }
+  throw staysBusy(name)
+}
+
+const staysBusy = (name: string) =>
+  ApplicationFailure.nonRetryable(`Deployments keep using ${name}`, 'worker_in_use')
+
+// A deployment of the tenant's own may take the place of a move, and fail.
 const triesToMove = 5
 
 /** Releases the applications of a worker again, on the workers that stay. Throws why one cannot move. */
 async function moveApplications({ id, carryOut }: Server, name: string): Promise<void> {
   for (let tries = 1; tries <= triesToMove; tries++) {
-    const apps = await deployments.applicationsOn(id, name)
+    const apps = await settledOn(id, name)
     if (apps.length === 0) return
     const move = async (app_id: string): Promise<void> => {
       const fields = { app_id, kind: 'move', message: `${name} is being removed` }
@@ -122,6 +145,7 @@ async function moveApplications({ id, carryOut }: Server, name: string): Promise
     }
     await together(apps.map(move))
   }
+  if ((await settledOn(id, name)).length > 0) throw staysBusy(name)
 }
 
 /**
