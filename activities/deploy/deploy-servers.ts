@@ -158,8 +158,14 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   async emptyNode(id: string, name: string): Promise<void> {
     if (isRegistryNode(name)) await noteRegistryLost(id, name)
     await noteVolumesDiscarded(id, name)
-    const nothing = { machine_id: null, disk_id: null, registered: false, lost_at: null, resting: false }
-    await changeNode(id, name, nothing)
+    await changeNode(id, name, {
+      machine_id: null,
+      disk_id: null,
+      registered: false,
+      lost_at: null,
+      resting: false,
+      joins_when_back: false,
+    })
   },
 
   /** Takes a node out of the record, once nothing of it is left. */

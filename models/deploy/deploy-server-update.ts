@@ -39,6 +39,10 @@ export const acceptDeployServerUpdate = (
   })
 }
 
+/** Has a worker join the Swarm, which does not know it. Nothing else of the deploy server changes. Throws as `begin`. */
+export const acceptJoin = (by: By, id: string, name: string): Promise<Accepted<DeployServerDocument>> =>
+  begin(by, deployServerResource, id, 'update', { input: { joins: name } })
+
 /**
  * Keeps a worker that an update has added, and those before it, among the wanted ones, also if the update fails: it may
  * serve already. The control plane is always wanted.

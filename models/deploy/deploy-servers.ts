@@ -43,6 +43,8 @@ export interface DeployNode {
   lost_at: Date | null
   /** The load balancer sends it nothing new where another worker serves: it is about to stop for a moment. */
   resting?: boolean
+  /** A new Swarm was formed while its host did not answer, or its Swarm no longer knows it: it joins once the host answers. */
+  joins_when_back?: boolean
 }
 
 /** A control plane and workers, on which a tenant's applications run, behind a load balancer of its own. */
@@ -103,6 +105,7 @@ const schema = resourceSchema<DeployServerDocument>(
 schema.index({ 'nodes.machine_id': 1 })
 schema.index({ 'nodes.lost_at': 1 })
 schema.index({ 'nodes.resting': 1 })
+schema.index({ 'nodes.joins_when_back': 1 })
 export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer', schema)
 export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates, {
   feed: wholeFeed,

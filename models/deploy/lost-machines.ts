@@ -1,11 +1,14 @@
 import { Problem } from '../../lib/problem.ts'
+import type { By } from '../acceptance.ts'
 import { noteActivity } from '../activity.ts'
 import { transaction } from '../database.ts'
 import { Host } from '../compute/hosts.ts'
 import { findInstances } from '../compute/instance-kinds.ts'
+import type { Accepted } from '../operations.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import type { ApplicationDocument } from './applications.ts'
 import { acceptDeployment } from './deployment-acceptance.ts'
+import { acceptJoin } from './deploy-server-update.ts'
 import type { EventKind } from './event-subscriptions.ts'
 import { tellEvent } from './events.ts'
 import { DeployServer, type DeployNode, type DeployServerDocument } from './deploy-servers.ts'
@@ -33,9 +36,10 @@ export async function rescueDeployServers(now = Date.now()): Promise<void> {
   const lost = await machinesOnLostHosts()
   const unmade = { 'nodes.machine_id': null } // an earlier replacement failed
   const known = { nodes: { $elemMatch: { lost_at: { $ne: null } } } } // of any: the others have null
+  const outside = { 'nodes.joins_when_back': true }
   const servers = await DeployServer.find({
     status: { $nin: ['creating', 'deleting'] },
-    $or: [{ 'nodes.machine_id': { $in: [...lost.keys()] } }, unmade, known],
+    $or: [{ 'nodes.machine_id': { $in: [...lost.keys()] } }, unmade, known, outside],
   })
     .setOptions(everyTenant)
     .lean()
@@ -60,7 +64,10 @@ async function lookAt(
   const gone = server.nodes.filter(
     ({ machine_id }) => machine_id === null || (lost.get(machine_id) ?? now) < now - givenUpAfterMs,
   )
-  if (isDue) await rescueFirst(server, gone, now)
+  const answers = ({ machine_id }: DeployNode): boolean => machine_id !== null && !lost.has(machine_id)
+  const cp = server.nodes.find(({ name }) => name === 'cp')
+  const back = cp && answers(cp) ? server.nodes.filter((node) => node.joins_when_back && answers(node)) : []
+  if (isDue) await rescueFirst(server, { gone, back }, now)
 }
 
 /** The ids of the machines on unreachable hosts, with the time since when each is, in milliseconds. */
@@ -120,28 +127,50 @@ export async function noteReplaced(_id: string, name: string, replacement_id: st
 /** What came of an attempt to repair something of a machine. */
 type Attempt = 'begun' | 'refused' | 'needless'
 
-async function rescueFirst(server: DeployServerDocument, gone: DeployNode[], now: number): Promise<void> {
+/** Begins one repair: the next one has to wait for its end. */
+async function rescueFirst(
+  server: DeployServerDocument,
+  { gone, back }: { gone: DeployNode[]; back: DeployNode[] },
+  now: number,
+): Promise<void> {
   const { _id, tenant_id } = server
+  const repairs = [
+    ...gone.map((node) => async () => {
+      const stays = node.machine_id !== null && (await withVolumesOn(server, node.name)).length > 0
+      return stays ? moveOthers(server, node, now) : replace(server, node.name)
+    }),
+    ...back.map((node) => () => join(server, node.name)),
+  ]
   let isTried = false
-  for (const node of gone) {
-    const { name, machine_id } = node
-    const stays = machine_id !== null && (await withVolumesOn(server, name)).length > 0
-    const attempt = await (stays ? moveOthers(server, node, now) : replace(server, name))
+  for (const repair of repairs) {
+    const attempt = await repair()
     isTried ||= attempt !== 'needless'
     if (attempt === 'begun') break
   }
   if (isTried) await DeployServer.updateOne({ _id, tenant_id }, { $set: { rescued_at: new Date(now) } })
 }
 
-async function replace({ _id, tenant_id }: DeployServerDocument, name: string): Promise<Attempt> {
+const replace = (server: DeployServerDocument, name: string): Promise<Attempt> =>
+  beginRepair(server, name, `is replacing ${name}`, (by, id) =>
+    acceptMachineReplacement(by, id, { name, discard_volumes: false }),
+  )
+
+const join = (server: DeployServerDocument, name: string): Promise<Attempt> =>
+  beginRepair(server, name, `has ${name} join the Swarm`, (by, id) => acceptJoin(by, id, name))
+
+async function beginRepair(
+  { _id, tenant_id }: DeployServerDocument,
+  name: string,
+  does: string,
+  accept: (by: By, id: string) => Promise<Accepted>,
+): Promise<Attempt> {
   try {
-    const by = { tenant_id, id: null }
-    const { operation } = await acceptMachineReplacement(by, _id, { name, discard_volumes: false })
+    const { operation } = await accept({ tenant_id, id: null }, _id)
     await noteActivity({
       tenant_id,
       resource_id: _id,
       kind: 'rescue',
-      message: `The platform is replacing ${name}`,
+      message: `The platform ${does}`,
       data: { name, operation_id: operation._id },
     })
     return 'begun'

@@ -1,10 +1,12 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
 import { newId } from '../../lib/ids.ts'
 import { Activity } from '../../models/activity.ts'
+import { Container } from '../../models/compute/containers.ts'
 import type { ApplicationDocument } from '../../models/deploy/applications.ts'
 import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
 import { Deployment, type DeploymentDocument } from '../../models/deploy/deployments.ts'
 import { rescueDeployServers } from '../../models/deploy/lost-machines.ts'
+import { Operation } from '../../models/operations.ts'
 import { eventsOf } from '../support/clients/events.ts'
 import { deployRecordsOf } from '../support/deploy-records.ts'
 import { eventually } from '../support/eventually.ts'
@@ -128,4 +130,21 @@ describe('the rescue of lost machines', () => {
       expect(await movesOf(app)).toEqual([])
     },
   )
+
+  test('has a worker join the Swarm that does not know it, once the control plane answers', async () => {
+    const { id: tenant_id } = await makeTenant()
+    const records = deployRecordsOf(tenant_id)
+    const silent = await insertHost({ unreachable_since: new Date() }) // not given up for 30 s
+    const cp = await records.node(silent._id, { name: 'cp' })
+    const worker = await records.node(null, { name: 'w1', registered: false, joins_when_back: true })
+    const { _id: resource_id } = await records.server([cp, worker])
+    await rescueDeployServers()
+    expect(await Operation.find({ tenant_id, resource_id }).lean()).toEqual([])
+    await Container.updateOne({ _id: cp.machine_id, tenant_id }, { $set: { host_id: null } })
+    await rescueDeployServers()
+    const begun = await eventually(() =>
+      Operation.findOne({ tenant_id, resource_id, open: { $ne: true } }).lean(),
+    )
+    expect(begun).toMatchObject({ verb: 'update', input: { joins: 'w1' }, requested_by: null })
+  })
 })

@@ -273,24 +273,30 @@ describeHosts('a deploy server', () => {
     },
   )
 
+  /** The second worker is alone on the second host, and has the volume of an application. */
+  const keepingOnSecond = async () => {
+    await open([second])
+    await (await replacing('w2')).success()
+    await loadAppImages(tenant.owner, await now())
+    await open([first, third])
+    const machine = (await now()).workers[1]?.machine_id
+    let kept = await apps.make()
+    const keep = async (): Promise<void> => {
+      await apps.addStorage(kept.id, '/data')
+      await (await apps.deploy(kept.id)).operation.success()
+    }
+    await keep()
+    while ((await placesOf(kept.id)).nodes[0] !== 'w2') {
+      kept = await apps.make()
+      await keep()
+    }
+    return { kept, machine }
+  }
+
   testLong(
     'moves what has no volumes from a lost worker that has some, which serves again when it is back',
     async () => {
-      await open([second])
-      await (await replacing('w2')).success()
-      await loadAppImages(tenant.owner, await now())
-      await open([first, third])
-      const machine = (await now()).workers[1]?.machine_id
-      let kept = await apps.make()
-      const keep = async (): Promise<void> => {
-        await apps.addStorage(kept.id, '/data')
-        await (await apps.deploy(kept.id)).operation.success()
-      }
-      await keep()
-      while ((await placesOf(kept.id)).nodes[0] !== 'w2') {
-        kept = await apps.make()
-        await keep()
-      }
+      const { kept, machine } = await keepingOnSecond()
       const wide = await apps.make({ replicas: 2 })
       expect((await placesOf(wide.id)).nodes.toSorted()).toEqual(['w1', 'w2'])
       await lose(second, machine)
@@ -308,6 +314,26 @@ describeHosts('a deploy server', () => {
       for (const { id } of [kept, wide]) await (await apps.delete(id)).operation.success()
     },
   )
+
+  testLong('has a worker join that was lost when its control plane formed a new Swarm', async () => {
+    const { kept, machine } = await keepingOnSecond()
+    await lose(second, machine)
+    await eventually(async () => (await now()).workers[1]?.lost_at)
+    await (await replacingWithoutCopy()).success()
+    expect((await now()).workers).toMatchObject([{ registered: true }, { registered: false }])
+    const wide = await apps.make({ replicas: 2 })
+    expect((await placesOf(wide.id)).nodes).toEqual(['w1', 'w1'])
+
+    await platform.start(second.roles.host)
+    await eventually(async () => {
+      const { status, workers } = await now()
+      return status === 'ready' && workers[1]?.registered
+    })
+    expect((await now()).workers[1]).toMatchObject({ machine_id: machine, lost_at: null })
+    await eventually(async () => (await visit(kept.url)).text === 'v1')
+    expect(await activity()).toContain('rescue: The platform has w2 join the Swarm')
+    for (const { id } of [kept, wide]) await (await apps.delete(id)).operation.success()
+  })
 
   test('destroys the volumes of a worker only when it is told to', async () => {
     const app = await apps.make()

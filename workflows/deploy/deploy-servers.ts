@@ -5,6 +5,7 @@ import { together } from '../together.ts'
 import { endDeployments } from './applications.ts'
 import { takeAway } from './attachments.ts'
 import { domains } from './domains.ts'
+import { joinAnew } from './machine-replacement.ts'
 import {
   deployments,
   makeNode,
@@ -83,10 +84,15 @@ export const createDeployServer = durable(
 
 /**
  * Machines come, change and go one at a time. A failure or cancel leaves those that have joined: they may serve, and have
- * volumes.
+ * volumes. With `joins` only that worker joins.
  */
-export const updateDeployServer = durable(async (work) => {
-  const { id, operation_id, settle } = work
+export const updateDeployServer = durable<{ joins?: string }>(async (work) => {
+  const { id, operation_id, settle, input } = work
+  if (input.joins !== undefined) {
+    await say(work, `joining ${input.joins} to the Swarm`)
+    await joinAnew(work, input.joins)
+    return ready
+  }
   const plan = await platform.planDeployServer(id)
   const batches = plan.missing.length > 0 ? plan.missing.map((name) => [name]) : [[]]
   await makeMissing(work, plan, batches, (names) =>

@@ -1,3 +1,4 @@
+import type { MachinePlace } from '../../activities/deploy/deploy-servers.ts'
 import { ActivityFailure, type ActivityOptions, isCancellation } from '@temporalio/workflow'
 import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
@@ -100,17 +101,15 @@ async function releaseAgain({ id, carryOut }: Server, name: string, when: string
 /** The workers run on while there is no control plane. */
 async function replaceControlPlane(work: Server): Promise<void> {
   const { id } = work
-  await copyOnce(id)
+  const { cp, ...workers } = await platform.placesOfNodes(id)
+  if (cp) await copyOnce(id, cp)
   await renewNode(work, 'cp')
-  if (await bringsBack(work)) await takeUp(work)
-  else await formAnew(work)
+  await ((await bringsBack(work)) ? takeUp : formAnew)(work, Object.keys(workers))
   await fill(work, 'cp')
 }
 
 /** The former control plane may still answer: the new one then knows all that it knew. */
-async function copyOnce(id: string): Promise<void> {
-  const { cp } = await platform.placesOfNodes(id)
-  if (!cp) return
+async function copyOnce(id: string, cp: MachinePlace): Promise<void> {
   const rules = {
     scheduleToStartTimeout: '10 s',
     startToCloseTimeout: '1 minute',
@@ -139,13 +138,27 @@ async function bringsBack(work: Server): Promise<boolean> {
 }
 
 /** The new control plane is the manager that the former one was: the workers and their applications run on. */
-async function takeUp(work: Server): Promise<void> {
+async function takeUp(work: Server, workers: string[]): Promise<void> {
   const { id } = work
   await register(work, 'cp')
   await work.settle(() => platform.noteReplaced(id, 'cp', work.operation_id))
   await say(work, 'looking for the workers')
-  for (const name of await platform.workersThatAnswer(id)) await findAgain(work, name)
+  const answering = await platform.workersThatAnswer(id)
+  for (const name of answering) await findAgain(work, name)
+  for (const name of workers)
+    if (!answering.includes(name) && !(await isKnown(id, name))) await joinsWhenBack(id, name)
   await apply(id)
+}
+
+/** Nothing more is placed on a worker outside the Swarm. The platform has it join later: see lost-machines.ts. */
+const joinsWhenBack = (id: string, name: string): Promise<void> =>
+  platform.noteNode(id, name, { registered: false, joins_when_back: true })
+
+/** Whether the manager knows a worker. */
+async function isKnown(id: string, name: string): Promise<boolean> {
+  const { cp, [name]: place } = await platform.placesOfNodes(id)
+  if (!cp || !place) return true
+  return on(cp.host_id).knowsNodeOnHost(cp.machine_id, place.machine_id)
 }
 
 /** A worker that has joined since the last copy is not known to the manager, and joins anew. */
@@ -161,20 +174,31 @@ async function findAgain(work: Server, name: string): Promise<void> {
  * Forms a new Swarm. A worker that joins it ends its applications and starts them again, so the workers join one after
  * another.
  */
-async function formAnew(work: Server): Promise<void> {
+async function formAnew(work: Server, workers: string[]): Promise<void> {
   const { id } = work
   await say(work, 'forming a new Swarm')
   await register(work, 'cp')
   await work.settle(() => platform.noteReplaced(id, 'cp', work.operation_id))
-  for (const name of await platform.workersThatAnswer(id)) {
+  const outside = new Set(workers)
+  const join = async (name: string): Promise<void> => {
     await say(work, `joining ${name} to the new Swarm`)
-    await atRest(work, name, async () => {
-      await register(work, name)
-      await apply(id)
-      await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
-    })
+    await joinAnew(work, name)
+    outside.delete(name)
   }
+  work.undo(() => together([...outside].map((name) => joinsWhenBack(id, name))))
+  const answering = await platform.workersThatAnswer(id)
+  for (const name of workers) if (!answering.includes(name)) await joinsWhenBack(id, name)
+  for (const name of answering) await join(name)
 }
+
+/** Has a worker join a Swarm that does not know it, and waits until its applications serve again. */
+export const joinAnew = (work: Server, name: string): Promise<void> =>
+  atRest(work, name, async () => {
+    const { id } = work
+    await register(work, name)
+    await apply(id)
+    await together((await deployments.servingOn(id, name)).map((one) => awaitServing(id, one)))
+  })
 
 type Serving = Awaited<ReturnType<typeof deployments.servingOn>>[number]
 

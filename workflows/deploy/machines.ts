@@ -63,7 +63,7 @@ export async function register(work: Server, name: string): Promise<void> {
     await on(host_id).joinSwarmOnHost(id, machine_id, ip_address, manager.ip_address, answers_within_sec)
     await on(manager.host_id).admitNodeOnHost(manager.machine_id, machine_id, ip_address, id)
   }
-  await platform.noteNode(id, name, { registered: true })
+  await platform.noteNode(id, name, { registered: true, joins_when_back: false })
 }
 
 /**
