@@ -1,10 +1,11 @@
 import { z } from 'zod'
+import { imageName, imageTag, isShortImageName } from '../../lib/image-names.ts'
 import type { Release } from '../../models/deploy/applications.ts'
 import { Arguments, ConfigVars } from '../compute/instances.ts'
 import { PortNumber } from '../network/load-balancer-fields.ts'
 import { Tags } from '../fields.ts'
 
-export const ImageTag = z.string().regex(/^[\w][\w.-]{0,127}$/, 'must be a tag of an image')
+export const ImageTag = z.string().regex(imageTag, 'must be a tag of an image')
 export const Envs = ConfigVars
 
 /** The fields that make a release. */
@@ -12,10 +13,8 @@ export const releaseFields = {
   image: z
     .string()
     .max(255)
-    .regex(
-      /^([a-z0-9.-]+(:\d+)?\/)?[a-z0-9]+([._-]+[a-z0-9]+)*(\/[a-z0-9]+([._-]+[a-z0-9]+)*)*$/,
-      'must be the name of an image, without a tag',
-    )
+    .regex(imageName, 'must be the name of an image, without a tag')
+    .refine(isShortImageName, 'is too long with its registry')
     .describe('The image without its tag'),
   tag: ImageTag,
   port: PortNumber.nullable().describe('The port on which the application listens; null: it serves nothing'),

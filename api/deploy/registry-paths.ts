@@ -1,8 +1,9 @@
 // The paths of a registry (the OCI distribution specification): /v2/SERVER/IMAGE/… of this platform, and /v2/IMAGE/… of the
 // registry that a deploy server has.
 
+import { imagePath } from '../../lib/image-names.ts'
+
 const aServer = '[0-9a-f]{12}'
-const anImage = '[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*'
 const aTag = String.raw`\w[\w.-]{0,127}`
 const aDigest = 'sha256:[0-9a-f]{64}'
 const anUpload = '[0-9A-Za-z_-]{1,64}'
@@ -15,7 +16,7 @@ interface Kind {
   methods: readonly string[]
 }
 
-const of = (rest: string): RegExp => new RegExp(`^/v2/(${aServer})/(${anImage})${rest}$`)
+const of = (rest: string): RegExp => new RegExp(`^/v2/(${aServer})/(${imagePath})${rest}$`)
 
 const kinds: Kind[] = [
   { what: 'manifest', path: of(`/manifests/(${aDigest}|${aTag})`), methods: ['GET', 'HEAD', 'PUT'] },

@@ -1,3 +1,4 @@
+import { isImageReference } from '../../../lib/image-names.ts'
 import { capabilityOf, faultOfSource, faultsOfCapabilities, faultsOfKeys, type Keys } from './keys.ts'
 import { conditions, type Condition, type HealthCheck, type PlannedContainer } from './plan.ts'
 import type { Fault, Path } from './text.ts'
@@ -37,7 +38,7 @@ export function containerOf(
   const reading: Reading = { keys, around, fault }
   const { image } = keys as { image?: string }
   if (!image) fault([], 'has no image')
-  else if (!/^[\w][\w.:/@-]{0,254}$/.test(image)) fault('image', 'must be the name of an image')
+  else if (!isImageReference(image)) fault('image', 'must be the name of an image')
   const add = (keys['cap_add'] ?? []) as string[]
   faults.push(...faultsOfCapabilities(add, [...at, 'cap_add']))
   const volumes = volumesOf(reading)

@@ -326,6 +326,7 @@ test.each([
   ],
   ['a_b: { image: a }, a.b: { image: a }', 'has the same host name as a_b'],
   ['x: { image: "a; b" }', 'must be the name of an image'],
+  ['x: { image: "a..b:1" }', 'must be the name of an image'],
   ['x: { ports: [80] }', 'has no image'],
   ['x: { image: a, healthcheck: { test: x, interval: soon } }', 'is not a duration'],
   ['x: { image: a, environment: [NAME] }', 'NAME has no value'],
