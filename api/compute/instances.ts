@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { faultOfVars } from '../../lib/config-vars.ts'
 import { acceptReschedule, acceptStart, acceptStop } from '../../models/compute/instance-acceptance.ts'
 import { type InstanceDocument, type InstanceKind, maxDisks } from '../../models/compute/instances.ts'
 import { accepting } from '../accept.ts'
@@ -34,7 +35,6 @@ export const shownAs = (kind: InstanceKind) => ({
 })
 
 const mostArgumentsBytes = 64 * 1024
-const mostConfigVarsBytes = 256 * 1024
 const bytesOf = (value: unknown): number => Buffer.byteLength(JSON.stringify(value))
 
 // Bounds of the whole, too: lists have up to 100 of them in memory.
@@ -43,10 +43,10 @@ export const Arguments = z
   .max(256)
   .refine((words) => bytesOf(words) <= mostArgumentsBytes, 'must have at most 64 KiB together')
 export const ConfigVarName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/)
-export const ConfigVars = z
-  .record(ConfigVarName, z.string().max(32_768))
-  .refine((vars) => Object.keys(vars).length <= 200, 'must have at most 200 config vars')
-  .refine((vars) => bytesOf(vars) <= mostConfigVarsBytes, 'must have at most 256 KiB together')
+export const ConfigVars = z.record(ConfigVarName, z.string().max(32_768)).superRefine((vars, context) => {
+  const message = faultOfVars(vars)
+  if (message !== null) context.addIssue({ code: 'custom', message, input: vars })
+})
 export const Grace = z
   .int()
   .min(0)

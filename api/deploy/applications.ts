@@ -11,11 +11,11 @@ import {
   acceptDeployment,
   type AskedDeployment,
   changeApplication,
-  changeEnvs,
   createApplication,
+  removeEnv,
+  setEnvs,
 } from '../../models/deploy/deployment-acceptance.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
-import { NotFound } from '../../lib/problem.ts'
 import { begin } from '../../models/acceptance.ts'
 import { byId, commonView, Id, Name, resourceView } from '../fields.ts'
 import { list } from '../list.ts'
@@ -240,10 +240,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       body: z.strictObject({ envs: Envs }),
       responses: { 200: z.strictObject({ envs: Envs }) },
       handle: async ({ caller, params, body }) => ({
-        envs: await changeEnvs(await applicationOf(caller, params.id, params.app), (envs) => ({
-          ...envs,
-          ...body.envs,
-        })),
+        envs: await setEnvs(await applicationOf(caller, params.id, params.app), body.envs),
       }),
     }),
 
@@ -255,10 +252,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       params: z.strictObject({ id: Id, app: Id, key: z.string().max(128) }),
       responses: { 204: null },
       handle: async ({ caller, params: { key, ...params } }) => {
-        await changeEnvs(await applicationOf(caller, params.id, params.app), (envs) => {
-          if (!Object.hasOwn(envs, key)) throw new NotFound('environment variable')
-          return Object.fromEntries(Object.entries(envs).filter(([name]) => name !== key))
-        })
+        await removeEnv(await applicationOf(caller, params.id, params.app), key)
       },
     }),
   ]

@@ -1,3 +1,4 @@
+import { needFewVars } from '../../lib/config-vars.ts'
 import { InvalidInput, NotFound, StateConflict } from '../../lib/problem.ts'
 import { accepts, type By, create } from '../acceptance.ts'
 import { needAllowedImage } from '../compute/images.ts'
@@ -98,11 +99,25 @@ export async function changeApplication(
   return changed
 }
 
-/** Changes the environment variables of the next deployment. Returns them all. Throws NotFound. */
-export const changeEnvs = (
-  { _id, tenant_id }: ApplicationDocument,
-  change: (envs: Envs) => Envs,
-): Promise<Envs> =>
+/**
+ * Sets environment variables of the next deployment, and keeps the others. Returns them all. Throws NotFound, and InvalidInput
+ * if they are too many together.
+ */
+export const setEnvs = (application: ApplicationDocument, set: Envs): Promise<Envs> =>
+  changeEnvs(application, (envs) => {
+    const all = { ...envs, ...set }
+    needFewVars(all)
+    return all
+  })
+
+/** Removes an environment variable of the next deployment. Throws NotFound. */
+export const removeEnv = (application: ApplicationDocument, key: string): Promise<Envs> =>
+  changeEnvs(application, (envs) => {
+    if (!Object.hasOwn(envs, key)) throw new NotFound('environment variable')
+    return Object.fromEntries(Object.entries(envs).filter(([name]) => name !== key))
+  })
+
+const changeEnvs = ({ _id, tenant_id }: ApplicationDocument, change: (envs: Envs) => Envs): Promise<Envs> =>
   transaction(async () => {
     const application = await Application.findOne({ _id, tenant_id, status: 'active' }).lean()
     if (!application) throw new NotFound('application')

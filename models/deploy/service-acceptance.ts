@@ -1,3 +1,4 @@
+import { needFewVars } from '../../lib/config-vars.ts'
 import { InvalidInput, StateConflict } from '../../lib/problem.ts'
 import { begin, type By, create } from '../acceptance.ts'
 import { transaction } from '../database.ts'
@@ -165,9 +166,11 @@ export async function reviseService(
   const kept = Object.entries({ ...before.envs, ...envs }).filter(
     (pair): pair is [string, string] => pair[1] !== null,
   )
+  const all = Object.fromEntries(kept)
+  if (Object.values(envs).some((value) => value !== null)) needFewVars(all)
   const source = {
     text: docker_compose ?? before.text,
-    envs: Object.fromEntries(kept),
+    envs: all,
     generated: before.generated,
   }
   const revision = await revise(source, { server, name, domain })

@@ -5,6 +5,7 @@ import { eventually } from './eventually.ts'
 import '../../models/index.ts'
 import { endOfFile } from './end-of-file.ts'
 import { isExclusive } from './exclusive-files.ts'
+import { removeApplicationRecords } from './application-records.ts'
 import { removeDatabaseRecords } from './database-records.ts'
 import { removeInsertedHosts } from './inserted-hosts.ts'
 import { startAll } from './platform.ts'
@@ -30,6 +31,7 @@ afterAll(async () => {
     await startAll()
     await removeRows()
     await removeDatabaseRecords()
+    await removeApplicationRecords()
     await removeInsertedHosts()
     await removeFromShared()
     await removeTenants()
