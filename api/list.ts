@@ -63,6 +63,8 @@ export function list<
   scope: (caller: Caller, params: P extends z.ZodType ? z.output<P> : undefined) => Promise<Filter> | Filter
   /** Leaves out what other resources manage, unless the request filters by `managed_by`. */
   hidesManaged?: boolean
+  /** Large fields that the view does not show: they are not read. */
+  without?: string[]
   /** Query options: operators' lists pass `everyTenant`. */
   options?: Record<string, unknown>
 }): Operation {
@@ -141,7 +143,7 @@ export function list<
           limit === 0
             ? []
             : of.model
-                .find(page)
+                .find(page, Object.fromEntries((of.without ?? []).map((field) => [field, 0])))
                 .setOptions(options)
                 .sort({ [path]: direction, _id: direction })
                 .skip(offset)

@@ -18,13 +18,15 @@ export interface ShownResource<
   path?: string
   /** The document's names of fields that the view names differently. */
   stored?: Record<string, string>
+  /** Large fields that lists do not read. The view shows none of them. */
+  without?: string[]
   /** The summary of the delete operation, with its side effects and requirements. */
   deletion: string
 }
 
 /** The list, get and delete operations of a tenant's resource. */
 export function resourceOperations(shown: ShownResource) {
-  const { resource, plural, view, toView, stored = {} } = shown
+  const { resource, plural, view, toView, stored = {}, without = [] } = shown
   const { model, title } = resource
   const path = `/api/v1/${shown.path ?? plural.replaceAll('_', '-')}`
 
@@ -39,6 +41,7 @@ export function resourceOperations(shown: ShownResource) {
       stored,
       scope: ({ tenant_id }) => ({ tenant_id }),
       hidesManaged: true,
+      without,
     }),
 
     get: operation({

@@ -32,6 +32,7 @@ export const shownAs = (kind: InstanceKind) => ({
   kind,
   resource: kind.resource,
   deletion: `Delete a ${kind.title}, even during another operation`,
+  without: ['config_vars_sealed', 'user_data_sealed'],
 })
 
 const mostArgumentsBytes = 64 * 1024

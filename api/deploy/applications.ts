@@ -108,6 +108,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       toViews,
       stored: { uuid: '_id', deployment_id: 'current_id', deploying_id: 'turn_id' },
       scope: inDeployServer,
+      without: ['envs_sealed'],
     }),
 
     operation({

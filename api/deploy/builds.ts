@@ -140,6 +140,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     toView,
     stored: { uuid: '_id', artifact: 'folder' },
     scope: inDeployServer,
+    without: ['secrets_sealed'],
   }),
 
   operation({

@@ -117,6 +117,7 @@ export const makeDeployments = ({ cancel }: OperationsContext) => [
     toViews,
     stored: { uuid: '_id', build_id: 'built.build_id' },
     scope: inDeployServer,
+    without: ['envs_sealed', 'log'],
   }),
 
   operation({

@@ -150,6 +150,7 @@ export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {
       toViews,
       stored: { uuid: '_id', worker: 'volume_node' },
       scope: inDeployServer,
+      without: ['revision_sealed', 'next_sealed', 'former_sealed'],
     }),
 
     operation({
