@@ -1,11 +1,11 @@
-import { Problem } from '../../lib/problem.ts'
+import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
 import { Operation } from '../operations.ts'
 import { Application } from './applications.ts'
 import { forgetLog } from './build-logs.ts'
 import { Build, type BuildDocument } from './builds.ts'
-import { Deployment, type DeploymentDocument } from './deployments.ts'
+import { Deployment, type DeploymentDocument, type DeploymentKind } from './deployments.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 import { Service } from './services.ts'
 
@@ -28,26 +28,44 @@ export interface ImageSource {
   tag: string
   /** Of an earlier deployment: the same image again, whatever its tag is now. */
   built?: DeploymentDocument['built']
+  /** Of an earlier deployment. */
+  kind?: DeploymentKind
 }
 
 /** A pushed image is whole before its operation begins, which removes others. */
 export const deployable = { $or: [{ status: 'succeeded' as const }, { artifact_id: null }] }
 
-/** The newest build of an image's tag, for a deployment, which keeps it. Null if there is none. Throws `image_removed`. */
-export async function takeImage(source: ImageSource): Promise<DeploymentDocument['built']> {
-  const { tenant_id, deploy_server_id, image, tag, built } = source
-  if (built === null) return null
+/**
+ * The newest build of an image's tag, for a deployment, which keeps it. Null: the image is from another registry, because no
+ * image of its name was built here. Throws `image_removed`, and InvalidInput at `pointer` for another tag of a name that was
+ * built here: the owner of that name in a public registry could run code among the tenant's applications.
+ */
+export async function takeImage(
+  source: ImageSource,
+  { pointer = '/tag' } = {},
+): Promise<DeploymentDocument['built']> {
+  const { tenant_id, deploy_server_id, image, tag, built, kind } = source
   if (built) return retakeImage(tenant_id, built)
-  return take({ image, tag, deploy_server_id, tenant_id, ...deployable })
+  // A stop has released nothing, so its image was not looked for.
+  if (built === null && kind !== 'stop') return null
+  const name = { image, deploy_server_id, tenant_id }
+  const taken = await take({ ...name, tag, ...deployable })
+  if (taken || !(await Build.exists(name))) return taken
+  if (await Build.exists({ ...name, tag, digest: { $ne: null }, ...deployable }))
+    throw imageRemoved(`The image ${image}:${tag} is no longer kept`)
+  const message = `${image}:${tag} was neither built nor pushed here; for an image of Docker Hub, write docker.io/ before its name`
+  throw new InvalidInput(422, [{ pointer, message }])
 }
 
 /** Takes the image of a build that was taken before. Throws `image_removed`. */
 export async function retakeImage(tenant_id: string, { build_id }: BuiltImage): Promise<BuiltImage> {
   const built = await take({ _id: build_id, tenant_id })
   if (built) return built
-  const detail = 'The image of that release is no longer kept'
-  throw new Problem(409, 'image_removed', 'The image was removed', detail)
+  throw imageRemoved('The image of that release is no longer kept')
 }
+
+const imageRemoved = (detail: string): Problem =>
+  new Problem(409, 'image_removed', 'The image was removed', detail)
 
 async function take(its: Partial<BuildDocument>): Promise<BuiltImage | null> {
   const build = await Build.findOneAndUpdate(
@@ -125,12 +143,23 @@ export async function noteImagesGone(
   const leaving = { _id: { $in: ids }, tenant_id, image_state: 'leaving' as const }
   await Build.updateMany(leaving, { $set: { image_state: 'gone', image_on: [] } })
   const its = { tenant_id, deploy_server_id, operation_id: null }
-  const old = await Build.find({ ...its, image_state: { $in: ['none', 'gone'] } }, { tenant_id: 1 })
+  const old = await Build.find(
+    { ...its, image_state: { $in: ['none', 'gone'] } },
+    { tenant_id: 1, image: 1, digest: 1 },
+  )
     .sort({ created_at: -1 })
     .skip(keptRecords)
     .lean()
-  for (const build of old) await forgetBuild(build)
+  for (const build of old) if (!(await isLastOfName(build, deploy_server_id))) await forgetBuild(build)
 }
+
+/** The last image of a name has its record as long as the deploy server: its name is no other registry's (takeImage). */
+const isLastOfName = async (
+  { _id, tenant_id, image, digest }: Pick<BuildDocument, '_id' | 'tenant_id' | 'image' | 'digest'>,
+  deploy_server_id: string,
+): Promise<boolean> =>
+  digest !== null &&
+  !(await Build.exists({ tenant_id, deploy_server_id, image, digest: { $ne: null }, _id: { $ne: _id } }))
 
 async function forgetBuild({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
   await forgetLog({ _id, tenant_id })

@@ -188,7 +188,7 @@ const takenFrom = async (source: Source, application: ApplicationDocument, kind:
   ...releaseOf(source),
   // A restart takes the present environment: that is what people restart for.
   envs_sealed: kind === 'restart' ? application.envs_sealed : source.envs_sealed,
-  built: await takeImage(source),
+  built: kind === 'stop' ? null : await takeImage(source),
   mounts: await mountsOf(application),
 })
 

@@ -116,7 +116,7 @@ async function revise(
 
 /**
  * An image that was built on the deploy server, or pushed to it, comes before one of the same name elsewhere, as in
- * applications. Throws as `needAllowedImage`.
+ * applications. Throws as `needAllowedImage` and `takeImage`.
  */
 async function withBuild(
   { _id, tenant_id }: DeployServerDocument,
@@ -124,7 +124,8 @@ async function withBuild(
 ): Promise<PlannedContainer> {
   needAllowedImage(container.image)
   const [, image, tag = 'latest'] = /^([^:@]+)(?::([^:/@]+))?$/.exec(container.image) ?? []
-  const built = image && (await takeImage({ tenant_id, deploy_server_id: _id, image, tag }))
+  const asked = { tenant_id, deploy_server_id: _id, image: image ?? '', tag }
+  const built = image && (await takeImage(asked, { pointer: '/docker_compose' }))
   return built ? { ...container, built } : container
 }
 

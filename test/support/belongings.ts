@@ -36,7 +36,7 @@ async function stoppedService(
   services: ReturnType<typeof servicesOf>,
 ): Promise<string | null> {
   const { id, operation } = await services.create({
-    docker_compose: 'services: { web: { image: "none:1" } }',
+    docker_compose: 'services: { web: { image: "absent:1" } }',
   })
   await eventually(
     async () => (await services.get(id)).containers.length || (await operation.now()).ended_at !== null,
