@@ -84,6 +84,25 @@ export async function recordSamples(hostId: string, samples: InstanceSample[]): 
   })
 }
 
+/** The replicas of these applications of which there is a sample since then. */
+export async function replicasSampledSince(
+  tenant_id: string,
+  applicationIds: string[],
+  since: Date,
+): Promise<Set<string>> {
+  const found = await records.raw.model.aggregate<{ _id: string }>([
+    {
+      $match: {
+        'meta.tenant_id': tenant_id,
+        'meta.instance_id': { $in: applicationIds },
+        time: { $gt: since },
+      },
+    },
+    { $group: { _id: '$meta.replica' } },
+  ])
+  return new Set(found.map(({ _id }) => _id))
+}
+
 /** Stores samples, but those of which `metaOf` knows nothing. */
 export async function storeSamples<S extends InstanceSample>(
   samples: S[],

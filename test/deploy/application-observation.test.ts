@@ -58,6 +58,18 @@ describe('the metrics of an application', () => {
   })
 })
 
+testDrawn('an application without a port is unhealthy when its process ends again and again', async () => {
+  const command = ['sh', '-c', 'while [ ! -e /data/over ]; do sleep 1; done; exit 3']
+  const id = await apps.prepare({ port: null, command })
+  await apps.addStorage(id, '/data')
+  await (await apps.deploy(id)).operation.success()
+  expect(await apps.get(id)).toMatchObject({ status: 'running' })
+  const { body: task } = await apps.addTask(id, { command: 'touch /data/over' })
+  await (await apps.runTask(id, String(task['id']))).operation.end()
+  await eventually(async () => (await apps.get(id)).status === 'unhealthy', { withinMs: 120_000 })
+  await (await apps.delete(id)).operation.success()
+})
+
 describe('the activity of an application', () => {
   test.each(
     sampled<[string, string, number, string]>(

@@ -272,6 +272,19 @@ describe('an application', () => {
     expect(refused).toMatchObject({ status: 422, body: { errors: [{ pointer: '/commit' }] } })
   })
 
+  testDrawn(
+    'has the status and the URL of the release that serves, whatever port the next one has',
+    async () => {
+      const [app, worker] = [await apps.make(), await apps.make({ tag: 'silent', port: null })]
+      expect(worker).toMatchObject({ status: 'running', url: null })
+      await apps.change(app.id, { port: null })
+      await apps.change(worker.id, { port: 3000 })
+      expect(await apps.get(app.id)).toMatchObject({ status: 'running', url: app.url, port: null })
+      expect(await apps.get(worker.id)).toMatchObject({ status: 'running', url: null, port: 3000 })
+      await (await apps.delete(worker.id)).operation.success()
+    },
+  )
+
   test('is stopped, started and deleted', async () => {
     const app = await apps.make()
     await (await apps.stop(app.id)).operation.success()
