@@ -103,6 +103,7 @@ export const acceptRun = (
       if (there.matchedCount === 0) throw new NotFound('scheduled task')
       const open = await openRun(task, _id)
       if (open && !task.overlaps) throw new OperationInProgress(open.operation_id ?? '')
+      await forgetOldRuns(task)
     },
   })
 
@@ -140,16 +141,16 @@ export const beginDue = ({ _id, tenant_id, next_at: due }: ScheduledTaskDocument
     const { model, running } = taskOwnerKind(task.owner_kind)
     const runs = await model.exists({ _id: task.app_id, tenant_id, ...running })
     if (!runs || now.getTime() - due.getTime() > latestMs) return
-    await forgetOldRuns(task)
     if (task.overlaps || !(await openRun(task))) {
       await acceptRun({ tenant_id, id: null }, task, due)
       return
     }
+    await forgetOldRuns(task)
     const skipped = { status: 'skipped', status_reason: 'The previous run had not ended', ended_at: now }
     await new TaskRun({ ...newRun(task, due), tenant_id, name: nameOf(due), ...skipped }).save()
   }, _id)
 
-/** Removes the oldest runs with their operations. */
+/** Makes room for another run: removes the oldest ones with their operations. */
 async function forgetOldRuns({ _id: task_id, tenant_id }: ScheduledTaskDocument): Promise<void> {
   const old = await TaskRun.find({ task_id, tenant_id, operation_id: null }, { _id: 1 })
     .sort({ created_at: -1 })
