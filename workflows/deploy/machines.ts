@@ -53,15 +53,20 @@ export async function makeNode(
   await platform.noteNode(id, name, { machine_id })
 }
 
+/** A machine that cannot join after this time never will, as in a network that leads nowhere. */
+const joinsWithinSec = 30 * 60
+
 /** Has the machine join the Swarm, or finds it there; the control plane forms it. */
 export async function register(work: Server, name: string): Promise<void> {
   const { id } = work
   const { host_id, machine_id, ip_address, answers_within_sec } = await placeOf(id, name)
-  if (name === 'cp') await on(host_id).formSwarmOnHost(id, machine_id, ip_address, answers_within_sec)
+  const within = { scheduleToCloseTimeout: `${answers_within_sec + joinsWithinSec} s` }
+  if (name === 'cp') await on(host_id, within).formSwarmOnHost(id, machine_id, ip_address, answers_within_sec)
   else {
     const manager = await placeOf(id, 'cp')
-    await on(host_id).joinSwarmOnHost(id, machine_id, ip_address, manager.ip_address, answers_within_sec)
-    await on(manager.host_id).admitNodeOnHost(manager.machine_id, machine_id, ip_address, id)
+    const its = [machine_id, ip_address, manager.ip_address, answers_within_sec] as const
+    await on(host_id, within).joinSwarmOnHost(id, ...its)
+    await on(manager.host_id, within).admitNodeOnHost(manager.machine_id, machine_id, ip_address, id)
   }
   await platform.noteNode(id, name, { registered: true, joins_when_back: false })
 }
