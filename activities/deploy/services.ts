@@ -146,9 +146,10 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
     return balanced && { ...balanced, host_ids: await balancersOf(balanced.lb_id) }
   },
 
-  /** The volumes that stay, and where they are. Null: it has none. */
+  /** The volumes that stay, and where they are. Null: none can be removed. */
   async volumesOfService(id: string, keeps: 'all' | 'none'): Promise<WantedVolumes | null> {
     const service = await theService(id)
+    if (keeps === 'all' && service.has_unknown_volumes) return null
     const place = await placeOfVolumes(service)
     if (!place) return null
     const storages = keeps === 'none' ? [] : await storagesOfService(service.tenant_id, id)
@@ -161,9 +162,10 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
   async forgetService(id: string, keepsVolumes: boolean): Promise<void> {
     const service = await findService(id)
     if (!service) return
-    const { tenant_id, volumes, volume_node } = service
+    const { tenant_id, volumes, has_unknown_volumes, volume_node } = service
     const storages = await storagesOfService(tenant_id, id)
-    if (keepsVolumes && volume_node !== null && (volumes.length || storages.length))
+    const hasAny = volumes.length > 0 || has_unknown_volumes || storages.length > 0
+    if (keepsVolumes && volume_node !== null && hasAny)
       await keepVolumesOfService(service, (await nextOf(service)).generated)
     else await forgetStorages(tenant_id, { owner_id: id })
     await forgetTasks(tenant_id, { app_id: id })

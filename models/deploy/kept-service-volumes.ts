@@ -16,6 +16,8 @@ export interface KeptServiceVolumesDocument {
   deploy_server_id: string
   name: string
   volume_node: string
+  /** By their names in its texts. Not there: a former release kept them, and did not note which there are. */
+  volumes?: string[]
   generated_sealed: string
   created_at: Date
   updated_at: Date
@@ -28,6 +30,7 @@ const schema = new Schema<KeptServiceVolumesDocument>(
     deploy_server_id: { type: String, required: true },
     name: { type: String, required: true },
     volume_node: { type: String, required: true },
+    volumes: { type: [String], default: undefined },
     generated_sealed: { type: String, required: true },
   },
   { ...documentOptions, collection: 'kept_service_volumes' },
@@ -40,14 +43,24 @@ sealedField(KeptServiceVolumes, 'generated_sealed', ({ _id }) => contextOf(_id))
 
 /** Keeps the volumes of a service that is about to be gone. Idempotent. */
 export async function keepVolumesOfService(
-  { _id, tenant_id, deploy_server_id, name, volume_node }: ServiceDocument,
+  { _id, tenant_id, deploy_server_id, name, volume_node, volumes, has_unknown_volumes }: ServiceDocument,
   generated: Record<string, string>,
 ): Promise<void> {
   const generated_sealed = await sealSecret(generated, contextOf(_id))
-  const kept = { _id, tenant_id, deploy_server_id, name, volume_node, generated_sealed }
+  const known = has_unknown_volumes ? {} : { volumes }
+  const kept = { _id, tenant_id, deploy_server_id, name, volume_node, ...known, generated_sealed }
   await new KeptServiceVolumes(kept).save().catch((error: unknown) => {
     if (!isDuplicateKey(error)) throw error
   })
+}
+
+interface TakenVolumes {
+  /** The next service's id. */
+  id: string
+  volume_node: string
+  /** Null: unknown. */
+  volumes: string[] | null
+  generated: Record<string, string>
 }
 
 /** Takes the kept volumes of a service of this name, in the transaction that makes the next one. Null: there are none. */
@@ -55,9 +68,9 @@ export async function takeKeptVolumes(
   tenant_id: string,
   deploy_server_id: string,
   name: string,
-): Promise<{ id: string; volume_node: string; generated: Record<string, string> } | null> {
+): Promise<TakenVolumes | null> {
   const kept = await KeptServiceVolumes.findOneAndDelete({ tenant_id, deploy_server_id, name }).lean()
   if (!kept) return null
   const generated = await unsealSecret<Record<string, string>>(kept.generated_sealed, contextOf(kept._id))
-  return { id: kept._id, volume_node: kept.volume_node, generated }
+  return { id: kept._id, volume_node: kept.volume_node, volumes: kept.volumes ?? null, generated }
 }

@@ -72,6 +72,8 @@ export interface ServiceDocument extends ResourceDocument<StateOf<typeof service
   wanted: Record<string, number>
   /** Those of its text, and of former ones. */
   volumes: string[]
+  /** It took volumes over that are not in `volumes`. The platform cannot tell them from others: only a deletion destroys any. */
+  has_unknown_volumes?: true
   /** The builds of the deploy server whose images it runs, or goes back to. */
   builds: string[]
   /** Its worker. Null: it was not placed yet. */
@@ -93,6 +95,7 @@ const schema = resourceSchema<ServiceDocument>(
     containers: { type: [Mixed], default: [] },
     wanted: { type: Mixed, default: {} },
     volumes: { type: [String], default: [] },
+    has_unknown_volumes: Boolean,
     builds: { type: [String], default: [] },
     volume_node: { type: String, default: null },
     routes: { type: [String], default: [] },

@@ -191,7 +191,7 @@ const pinnedWhere = async ({ _id, tenant_id }: OfServer, volume_node: unknown): 
 export async function withVolumesOn(server: OfServer, node: string): Promise<Pinned[]> {
   const pinned = await pinnedWhere(server, node)
   const empty = await Service.find(
-    { tenant_id: server.tenant_id, volume_node: node, volumes: [] },
+    { tenant_id: server.tenant_id, volume_node: node, volumes: [], has_unknown_volumes: { $ne: true } },
     { _id: 1 },
   ).lean()
   const withStorages = await Storage.distinct('app_id', {
