@@ -5,6 +5,7 @@ import type { DialMachine, FoundSwarmService, SwarmServiceSpec, SwarmServices } 
 import { withEngine } from './dial.ts'
 import { machineLabel } from './membership.ts'
 import { composedParts, makeSurroundings, type SurroundingsApi, tidySurroundings } from './surroundings.ts'
+import { literal } from './templates.ts'
 import { type Task, newestTask } from './tasks.ts'
 
 /** Has the platform's id of the service, also on its containers. */
@@ -141,7 +142,7 @@ function specOf(spec: SwarmServiceSpec, fileIds: ReadonlyMap<string, string>) {
       ContainerSpec: {
         Image: spec.image,
         ...(spec.command.length ? { Args: spec.command } : {}),
-        Env: Object.entries(spec.env).map(([key, value]) => `${key}=${value}`),
+        Env: Object.entries(spec.env).map(([key, value]) => `${key}=${literal(value)}`),
         Labels: carried,
         Init: true, // reaps orphans and forwards signals, which few images' first process does
         StopGracePeriod: spec.stop_grace_sec * nanos,

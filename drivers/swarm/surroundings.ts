@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { unless } from '../docker/errors.ts'
 import type { ComposedOptions, SwarmServiceSpec } from '../swarms.ts'
+import { literal } from './templates.ts'
 
 // The networks and files of services in a Swarm. Files are the Swarm's configs, named by their content.
 
@@ -103,7 +104,7 @@ export function composedParts(spec: SwarmServiceSpec, options: ComposedOptions) 
     ...(options.entrypoint ? { Command: options.entrypoint } : {}),
     ...(options.user ? { User: options.user } : {}),
     ...(options.working_dir ? { Dir: options.working_dir } : {}),
-    ...(options.hostname ? { Hostname: options.hostname } : {}),
+    ...(options.hostname ? { Hostname: literal(options.hostname) } : {}),
     ...(options.stop_signal ? { StopSignal: options.stop_signal } : {}),
     ...(options.read_only ? { ReadOnly: true } : {}),
     ...(options.tty ? { TTY: true } : {}),

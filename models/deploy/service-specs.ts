@@ -3,7 +3,7 @@ import { everyTenant } from '../tenant-scope.ts'
 import type { ComposePlan, PlannedContainer } from './compose/plan.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { builtImage, platformLogin } from './registries.ts'
-import { openRevision, Service, type ServiceDocument, volumeOfService } from './services.ts'
+import { networkOfService, openRevision, Service, type ServiceDocument, volumeOfService } from './services.ts'
 import { type StorageDocument, storagesOfService, volumeOf } from './storages.ts'
 
 type Wanted = DeployServices['services'][number]
@@ -42,7 +42,7 @@ function specOf(
   const attached = storages.filter(({ container }) => container === name)
   return {
     id: record?.service_id ?? '',
-    name: `${service.name}-${name}`,
+    name: `${service.name}-${name.replaceAll('.', '-')}`, // the Swarm takes no `.`
     labels: { [ownerLabel('service')]: _id, 'keelson.container': name },
     machine_id,
     image: built ? builtImage(planned.image, built.digest, record?.pulls_from) : planned.image,
@@ -65,7 +65,7 @@ function specOf(
       working_dir: planned.working_dir,
       hostname: planned.hostname,
       networks: planned.networks.map((network) => ({
-        name: `keelson-${_id}-${network.name}`,
+        name: networkOfService(_id, network.name),
         aliases: [name, ...planned.aliases, ...network.aliases],
         internal: plan.networks.find((one) => one.name === network.name)?.internal ?? false,
       })),

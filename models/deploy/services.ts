@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
 import { NotFound } from '../../lib/problem.ts'
 import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
@@ -122,6 +123,15 @@ export const openRevision = (tenantId: string, value: string): Promise<ServiceRe
 export const buildsOfPlan = ({ containers }: ComposePlan): string[] => [
   ...new Set(containers.flatMap(({ built }) => built?.build_id ?? [])),
 ]
+
+/**
+ * The network of this name in the text, in the Swarm: it takes names of 63 letters, digits, `_` and `-` that end in a letter or a
+ * digit.
+ */
+export function networkOfService(serviceId: string, network: string): string {
+  const fits = network.length <= 18 && /^[\w-]*[A-Za-z0-9]$/.test(network)
+  return `keelson-${serviceId}-${fits ? network : createHash('sha256').update(network).digest('hex').slice(0, 18)}`
+}
 
 /** The volume of this name in the text, on the service's worker. */
 export const volumeOfService = (serviceId: string, volume: string): string => `keelson-${serviceId}-${volume}`
