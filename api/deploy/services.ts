@@ -2,7 +2,12 @@ import { z } from 'zod'
 import { InvalidInput } from '../../lib/problem.ts'
 import { begin } from '../../models/acceptance.ts'
 import { DeployServer, deployServerResource } from '../../models/deploy/deploy-servers.ts'
-import { acceptService, acceptServiceUpdate, reviseService } from '../../models/deploy/service-acceptance.ts'
+import {
+  acceptService,
+  acceptServiceUpdate,
+  needFreePath,
+  reviseService,
+} from '../../models/deploy/service-acceptance.ts'
 import {
   containerStates,
   serviceStatuses,
@@ -272,7 +277,12 @@ export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {
       }),
     ),
 
-    ...storagesOf({ ...owner, view: 'ServiceStorage', applied_by: 'restart' }),
+    ...storagesOf({
+      ...owner,
+      view: 'ServiceStorage',
+      applied_by: 'restart',
+      needFreePath: (found, ...at) => needFreePath(found as unknown as ServiceDocument, ...at),
+    }),
     ...scheduledTasksOf({ ...owner, view: 'ServiceScheduled' }),
   ]
 }

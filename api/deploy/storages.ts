@@ -41,8 +41,10 @@ export function storagesOf(owner: {
   applied_by: string
   /** Whether a storage names the container that mounts it. Throws InvalidInput for one that is none. */
   needContainer?: (owner: StorageOwner, container: string) => void
+  /** Throws InvalidInput if the container mounts something else at the path. */
+  needFreePath?: (owner: StorageOwner, container: string, mountPath: string) => Promise<void>
 }) {
-  const { kind, words, param, field, applied_by, needContainer } = owner
+  const { kind, words, param, field, applied_by, needContainer, needFreePath } = owner
   const contained = needContainer !== undefined
   const path = `${serverPath}/${owner.plural}/{${param}}/storages`
   const byOwner = z.strictObject({ id: Id, [param]: Id })
@@ -101,7 +103,7 @@ export function storagesOf(owner: {
       params: byOwner,
       body: z.strictObject({
         name: Name.optional().describe('Default: made from the path'),
-        mount_path: MountPath,
+        mount_path: MountPath.refine((mounted) => !mounted.includes('{{'), 'must not have {{ in it'),
         ...(contained ? { container: z.string().max(40).describe('The container that mounts it') } : {}),
       }),
       responses: { 201: StorageView },
@@ -112,7 +114,10 @@ export function storagesOf(owner: {
           container,
         } = body as typeof body & { container?: string }
         const found = await ownerOf(caller, params)
-        if (container !== undefined) needContainer?.(found, container)
+        if (container !== undefined) {
+          needContainer?.(found, container)
+          await needFreePath?.(found, container, mount_path)
+        }
         const of = container === undefined ? {} : { container }
         const storage = await createStorage(kind, found, { name, mount_path, ...of })
         const location = `/api/v1/deploy-servers/${found.deploy_server_id}/${owner.plural}/${found._id}/storages/${storage._id}`

@@ -7,9 +7,10 @@ import { urlAt } from '../network/load-balancer-endpoints.ts'
 import { LoadBalancer } from '../network/load-balancers.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
-import { readCompose, renderCompose } from './compose/compose.ts'
+import { readCompose, renderCompose, type TakenPaths } from './compose/compose.ts'
 import { diffOf, type PlanDiff } from './compose/diff.ts'
 import { askedUrl, generateValue } from './compose/generated.ts'
+import { pathsOf } from './compose/mounts.ts'
 import type { PlannedContainer } from './compose/plan.ts'
 import { retakeImage, takeImage } from './built-images.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
@@ -23,6 +24,7 @@ import {
   serviceResource,
   type ServiceRevision,
 } from './services.ts'
+import { storagesOfService } from './storages.ts'
 import { templateOfType } from './templates/templates.ts'
 
 // The acceptance rules for services.
@@ -55,7 +57,9 @@ export const acceptService = (
     const text = docker_compose ?? templateText(type)
     const kept = await takeKeptVolumes(tenant_id, server.id, fields.name)
     const source = { text, envs, generated: kept?.generated ?? {} }
-    const revision = await revise(source, { server: parent, name: fields.name, domain: server.domain })
+    const storages = kept ? await storagesOfService(tenant_id, kept.id) : []
+    const at = { server: parent, name: fields.name, domain: server.domain, storages }
+    const revision = await revise(source, at)
     return create(by, serviceResource, {
       ...(kept ? { id: kept.id } : {}),
       fields: {
@@ -87,7 +91,7 @@ function templateText(type: string | undefined): string {
 /** Generates what the text wants and has no value yet, and renders it. Throws InvalidInput. */
 async function revise(
   { text, envs, generated }: Source,
-  at: { server: DeployServerDocument; name: string; domain: string },
+  at: { server: DeployServerDocument; name: string; domain: string; storages: TakenPaths },
 ): Promise<ServiceRevision> {
   const file = readCompose(text)
   const urls = await urlsOf(at)
@@ -103,12 +107,13 @@ async function revise(
   const rendered = renderCompose(
     file,
     (name) => envs[name] ?? values[name] ?? (later.some(([url]) => url === name) ? 'url' : undefined),
+    at.storages,
   )
   for (const [variable, { container, port, form }] of later) {
     const ports = rendered.containers.find(({ name }) => name === container)?.ports ?? []
     values[variable] = urls(hostPartOf(container, port ?? ports[0] ?? 80, ports))[form]
   }
-  const plan = renderCompose(file, (name) => envs[name] ?? values[name])
+  const plan = renderCompose(file, (name) => envs[name] ?? values[name], at.storages)
   const containers: PlannedContainer[] = []
   // One after another: they may be in one transaction.
   for (const one of plan.containers) containers.push(await withBuild(at.server, one))
@@ -162,7 +167,7 @@ export async function reviseService(
   domain: string,
   { docker_compose, envs = {} }: ServiceChanges,
 ): Promise<{ revision: ServiceRevision; diff: PlanDiff }> {
-  const { tenant_id, name, next_sealed, revision_sealed } = service
+  const { _id, tenant_id, name, next_sealed, revision_sealed } = service
   // A creation that failed has a next one, and may have brought a part of it.
   const before = await openRevision(tenant_id, next_sealed === '-' ? revision_sealed : next_sealed)
   const kept = Object.entries({ ...before.envs, ...envs }).filter(
@@ -175,8 +180,23 @@ export async function reviseService(
     envs: all,
     generated: before.generated,
   }
-  const revision = await revise(source, { server, name, domain })
+  const storages = await storagesOfService(tenant_id, _id)
+  const revision = await revise(source, { server, name, domain, storages })
   return { revision, diff: diffOf(before.plan, revision.plan) }
+}
+
+/** Throws InvalidInput if the compose file mounts something at this path of a container. */
+export async function needFreePath(
+  { tenant_id, revision_sealed, next_sealed }: ServiceDocument,
+  container: string,
+  mount_path: string,
+): Promise<void> {
+  for (const sealed of [revision_sealed, next_sealed].filter((one) => one !== '-')) {
+    const { plan } = await openRevision(tenant_id, sealed)
+    const planned = plan.containers.find(({ name }) => name === container)
+    if (planned && pathsOf(planned).has(mount_path))
+      throw new InvalidInput(422, [{ pointer: '/mount_path', message: 'is taken by the compose file' }])
+  }
 }
 
 /** Accepts a change of a service. Throws NotFound, StateConflict, `image_removed`. */

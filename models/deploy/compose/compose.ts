@@ -1,14 +1,17 @@
 import { type Condition, type ComposePlan, type PlannedContainer, rowsOf } from './plan.ts'
-import { containerOf, type Surroundings } from './containers.ts'
+import { containerOf } from './containers.ts'
 import { faultsOfShape } from './schema.ts'
 import { type Fault, type ParsedText, parseText, type Path, refusal } from './text.ts'
 import { faultsOfKeys, type Keys } from './keys.ts'
+import type { Surroundings } from './reading.ts'
 import { interpolate, type Lookup, variablesIn } from './variables.ts'
 
 // A compose file: parsed, then rendered with the values of its variables. Pure functions.
 
 const atMost = { services: 20, volumes: 20, configs: 20, networks: 5 } as const
 const variablesAtMost = 500
+/** A Swarm takes no config of a megabyte. */
+const contentAtMostKib = 500
 
 export interface ComposeFile {
   text: ParsedText
@@ -31,13 +34,16 @@ export function readCompose(source: string): ComposeFile {
   return { text, variables, names: Object.keys(services ?? {}) }
 }
 
+/** The storages of a service, as far as its text must leave room for them. */
+export type TakenPaths = readonly { container?: string; mount_path: string }[]
+
 /** Renders a compose file. Throws InvalidInput with the line of each fault. */
-export function renderCompose({ text }: ComposeFile, lookup: Lookup): ComposePlan {
+export function renderCompose({ text }: ComposeFile, lookup: Lookup, storages: TakenPaths = []): ComposePlan {
   const faults: Fault[] = []
   const value = interpolate(text.value, lookup, faults)
   if (faults.length === 0) faults.push(...faultsOfShape(value))
   if (faults.length) throw refusal(text, faults)
-  const plan = planOf(value as File, faults)
+  const plan = planOf(value as File, storages, faults)
   if (faults.length) throw refusal(text, faults)
   return plan
 }
@@ -52,14 +58,14 @@ interface File extends Keys {
 
 const known = new Set(['version', 'name', 'services', 'volumes', 'networks', 'configs'])
 
-function planOf(file: File, faults: Fault[]): ComposePlan {
+function planOf(file: File, storages: TakenPaths, faults: Fault[]): ComposePlan {
   faults.push(...faultsOfKeys(file, known, []))
   for (const [key, most] of Object.entries(atMost))
     if (Object.keys(file[key] ?? {}).length > most)
       faults.push({ path: [key], message: `has more than ${most}` })
   const services = Object.entries(file.services ?? {})
   if (services.length === 0) faults.push({ path: ['services'], message: 'has no container' })
-  const around = surroundingsOf(file, faults)
+  const around = surroundingsOf(file, storages, faults)
   const containers = services.map(([name, keys]) =>
     containerOf(name, keys, around, faults, ['services', name]),
   )
@@ -71,7 +77,7 @@ function planOf(file: File, faults: Fault[]): ComposePlan {
   }
 }
 
-function surroundingsOf(file: File, faults: Fault[]): Surroundings {
+function surroundingsOf(file: File, storages: TakenPaths, faults: Fault[]): Surroundings {
   const onlyPlain = (key: 'volumes', allowed: string[]): string[] =>
     Object.entries(file[key] ?? {}).map(([name, options]) => {
       for (const [option, value] of Object.entries(options ?? {}))
@@ -80,16 +86,25 @@ function surroundingsOf(file: File, faults: Fault[]): Surroundings {
       return name
     })
   const configs = Object.entries(file.configs ?? {}).map(([name, options]): [string, string] => {
-    const { content, ...others } = options ?? {}
+    const { content: given, ...others } = options ?? {}
+    const content = typeof given === 'string' ? given : ''
     for (const option of Object.keys(others))
       faults.push({ path: ['configs', name, option], message: 'is not supported: give the `content`' })
-    if (content === undefined) faults.push({ path: ['configs', name], message: 'has no content' })
-    return [name, typeof content === 'string' ? content : '']
+    if (!content) faults.push({ path: ['configs', name], message: 'has no content' })
+    else if (Buffer.byteLength(content) > contentAtMostKib * 1024)
+      faults.push({ path: ['configs', name], message: `has more than ${contentAtMostKib} KiB` })
+    return [name, content]
   })
   return {
     volumes: new Set(onlyPlain('volumes', ['labels'])),
     networks: new Set(Object.keys(file.networks ?? {})),
     configs: new Map(configs),
+    storages: new Map(
+      [...Map.groupBy(storages, ({ container = '' }) => container)].map(([container, its]) => [
+        container,
+        its.map(({ mount_path }) => mount_path),
+      ]),
+    ),
   }
 }
 

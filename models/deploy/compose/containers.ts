@@ -1,18 +1,12 @@
 import { isImageReference } from '../../../lib/image-names.ts'
-import { capabilityOf, faultOfSource, faultsOfCapabilities, faultsOfKeys, type Keys } from './keys.ts'
+import { capabilityOf, faultsOfCapabilities, faultsOfKeys, type Keys } from './keys.ts'
+import { mountsOf } from './mounts.ts'
 import { conditions, type Condition, type HealthCheck, type PlannedContainer } from './plan.ts'
+import type { Reading, Surroundings } from './reading.ts'
 import type { Fault, Path } from './text.ts'
 import { mebibytesOf, secondsOf, wordsOf } from './values.ts'
 
 // One container of a compose file. What cannot be carried out as it stands is a fault, never left out.
-
-/** What the file has beside its containers. */
-export interface Surroundings {
-  volumes: ReadonlySet<string>
-  networks: ReadonlySet<string>
-  /** Contents by name. */
-  configs: ReadonlyMap<string, string>
-}
 
 const known = new Set(
   'cap_add cap_drop command configs container_name cpus depends_on deploy entrypoint environment healthcheck hostname image mem_limit networks ports read_only restart shm_size stop_grace_period stop_signal tmpfs tty user volumes working_dir'.split(
@@ -22,6 +16,10 @@ const known = new Set(
 
 const usual = { cpu_cores: 0.5, memory_mib: 256, stop_grace_sec: 10 }
 export const longestGraceSec = 120
+const longestCheckSec = 86_400
+const retriesAtMost = 1000
+/** With what the service was before, a Swarm takes no more than 1.5 MiB. */
+const textsAtMostKib = 512
 
 /** Reads a container. Adds to `faults` what it cannot take. */
 export function containerOf(
@@ -35,14 +33,13 @@ export function containerOf(
     faults.push({ path: [...at, ...(typeof key === 'string' ? [key] : key)], message })
   }
   faults.push(...faultsOfKeys(keys, known, at))
-  const reading: Reading = { keys, around, fault }
+  const reading: Reading = { name, keys, around, fault }
   const { image } = keys as { image?: string }
   if (!image) fault([], 'has no image')
   else if (!isImageReference(image)) fault('image', 'must be the name of an image')
   const add = (keys['cap_add'] ?? []) as string[]
   faults.push(...faultsOfCapabilities(add, [...at, 'cap_add']))
-  const volumes = volumesOf(reading)
-  return {
+  const planned: PlannedContainer = {
     name,
     aliases: [keys['container_name'] as string | undefined].flatMap((alias) => alias ?? []),
     hostname: textOf(keys['hostname']),
@@ -54,9 +51,7 @@ export function containerOf(
     working_dir: textOf(keys['working_dir']),
     ports: portsOf(reading),
     networks: networksOf(reading),
-    volumes: volumes.named,
-    tmpfs: [...tmpfsOf(reading), ...volumes.tmpfs],
-    files: filesOf(reading),
+    ...mountsOf(reading),
     depends_on: dependenciesOf(reading),
     health_check: healthCheckOf(reading),
     restart: restartOf(reading),
@@ -70,12 +65,10 @@ export function containerOf(
       drop: ((keys['cap_drop'] ?? []) as string[]).map(capabilityOf),
     },
   }
-}
-
-interface Reading {
-  keys: Keys
-  around: Surroundings
-  fault: (key: string | Path, message: string) => void
+  const { env, command, entrypoint, health_check } = planned
+  if (Buffer.byteLength(JSON.stringify([env, command, entrypoint, health_check])) > textsAtMostKib * 1024)
+    fault([], `has more than ${textsAtMostKib} KiB in its environment and commands`)
+  return planned
 }
 
 const textOf = (value: unknown): string | null =>
@@ -154,76 +147,6 @@ function networksOf({ keys, around, fault }: Reading): PlannedContainer['network
   })
 }
 
-interface LongVolume {
-  type?: string
-  source?: string
-  target?: string
-  read_only?: boolean
-  tmpfs?: { size?: number | string }
-}
-type Mounts = Pick<PlannedContainer, 'tmpfs'> & { named: PlannedContainer['volumes'] }
-
-function volumesOf({ keys, around, fault }: Reading): Mounts {
-  const mounts: Mounts = { named: [], tmpfs: [] }
-  const given = (keys['volumes'] ?? []) as (string | LongVolume)[]
-  for (const [index, one] of given.entries()) {
-    const at: Path = ['volumes', index]
-    const { type = 'volume', source, target = '', read_only = false, tmpfs } = longVolume(one)
-    const wrong = source === undefined ? null : faultOfSource(source)
-    if (type === 'tmpfs') mounts.tmpfs.push({ mount_path: target, size_mib: mebibytesOf(tmpfs?.size ?? '') })
-    else if (wrong) fault(at, wrong)
-    else if (type !== 'volume') fault(at, `a mount of the type ${type} is not allowed: use a named volume`)
-    else if (source === undefined) fault(at, 'must name its volume, so that its data is kept')
-    else if (!around.volumes.has(source)) fault(at, `${source} is not among the volumes of this text`)
-    else if (!isMountPath(target)) fault(at, 'must be mounted at an absolute path, not at / itself')
-    else mounts.named.push({ volume: source, mount_path: target, read_only })
-  }
-  return mounts
-}
-
-function longVolume(one: string | LongVolume): LongVolume {
-  if (typeof one !== 'string') return one
-  const parts = one.split(':')
-  if (parts.length === 1) return { target: one }
-  const [source = '', target = '', options = ''] = parts
-  return { source, target, read_only: options.split(',').includes('ro') }
-}
-
-const isMountPath = (path: string): boolean => /^\/[^\0]+$/.test(path) && !path.split('/').includes('..')
-
-function tmpfsOf({ keys, fault }: Reading): PlannedContainer['tmpfs'] {
-  const value = (keys['tmpfs'] ?? []) as string | string[]
-  const folders = (Array.isArray(value) ? value : [value]).map((one) => {
-    const [mount_path = '', options = ''] = one.split(':')
-    const size = /(?:^|,)size=([^,]+)/.exec(options)?.[1]
-    return { mount_path, size_mib: size === undefined ? null : mebibytesOf(size) }
-  })
-  const shared = keys['shm_size'] as string | number | undefined
-  if (shared === undefined) return folders
-  const size_mib = mebibytesOf(shared)
-  if (size_mib === null) fault('shm_size', 'is not a size')
-  return [...folders, { mount_path: '/dev/shm', size_mib }]
-}
-
-interface LongConfig {
-  source?: string
-  target?: string
-  mode?: number | string
-}
-
-function filesOf({ keys, around, fault }: Reading): PlannedContainer['files'] {
-  const given = (keys['configs'] ?? []) as (string | LongConfig)[]
-  return given.flatMap((one, index) => {
-    const { source = '', target, mode = 0o444 } = typeof one === 'string' ? { source: one } : one
-    const content = around.configs.get(source)
-    const mount_path = target ?? `/${source}`
-    if (content === undefined) fault(['configs', index], `${source} is not among the configs of this text`)
-    else if (!isMountPath(mount_path)) fault(['configs', index], 'must have an absolute path')
-    else return [{ mount_path, content, mode: typeof mode === 'string' ? Number.parseInt(mode, 8) : mode }]
-    return []
-  })
-}
-
 function dependenciesOf({ keys }: Reading): PlannedContainer['depends_on'] {
   type Long = Record<string, { condition: Condition }>
   const value = (keys['depends_on'] ?? []) as string[] | Long
@@ -250,10 +173,14 @@ function healthCheckOf({ keys, fault }: Reading): HealthCheck | 'none' | null {
     const given = value[key]
     const read = given === undefined ? otherwise : secondsOf(given)
     if (read === null) fault(['healthcheck', key], 'is not a duration, such as 1m30s')
+    else if ((read > 0 && read < 0.001) || read > longestCheckSec)
+      fault(['healthcheck', key], 'must be 0, or 1ms to 24h')
     return read ?? otherwise
   }
   if (kind !== 'CMD' && kind !== 'CMD-SHELL')
     fault(['healthcheck', 'test'], 'must be a text, or begin with CMD, CMD-SHELL or NONE')
+  if (!Number.isInteger(retries) || retries < 0 || retries > retriesAtMost)
+    fault(['healthcheck', 'retries'], `must be a whole number of at most ${retriesAtMost}`)
   return {
     command: kind === 'CMD-SHELL' ? ['/bin/sh', '-c', rest.join(' ')] : rest,
     interval_sec: seconds('interval', 30),

@@ -3,29 +3,13 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, jest, test } from '@jest/globals'
 import { Lexer } from 'yaml'
-import type { InputError, InvalidInput } from '../../../lib/problem.ts'
 import { readCompose, renderCompose } from '../../../models/deploy/compose/compose.ts'
 import { diffOf } from '../../../models/deploy/compose/diff.ts'
-import { type ComposePlan, rowsOf } from '../../../models/deploy/compose/plan.ts'
+import { rowsOf } from '../../../models/deploy/compose/plan.ts'
 import { secondsOf, mebibytesOf, wordsOf } from '../../../models/deploy/compose/values.ts'
+import { refusedAs, render, withKeys } from '../../support/compose-texts.ts'
 
 // Compose files: what they say, and what is refused, with its line.
-
-const render = (text: string, values: Record<string, string> = {}): ComposePlan =>
-  renderCompose(readCompose(text), (name) => values[name])
-
-function refusedAs(text: string): InputError[] {
-  try {
-    render(text)
-  } catch (error) {
-    return (error as InvalidInput).extensions['errors'] as InputError[]
-  }
-  throw new Error('the text was taken')
-}
-
-/** A text with one container, whose keys begin at line 4. */
-const withKeys = (...lines: string[]): string =>
-  ['services:', '  web:', '    image: demo:v1', ...lines.map((line) => `    ${line}`), ''].join('\n')
 
 const numbers = (count: number): number[] => Array.from({ length: count }, (_, index) => index)
 
