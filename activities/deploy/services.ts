@@ -56,8 +56,9 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
 
   /** Remembers what the service is, to go back to it. */
   async rememberService(id: string): Promise<void> {
-    const { former_sealed, revision_sealed } = await theService(id)
-    if (former_sealed === '-') await set(id, { former_sealed: revision_sealed })
+    const { former_sealed, revision_sealed, wanted } = await theService(id)
+    if (former_sealed === '-')
+      await set(id, { former_sealed: revision_sealed, former_wanted: Object.keys(wanted) })
   },
 
   /**
@@ -111,12 +112,16 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
     id: string,
   ): Promise<{ deploy_server_id: string; within_sec: number; awaited: AwaitedContainer[] } | null> {
     const service = await theService(id)
-    const { tenant_id, former_sealed, deploy_server_id, within_sec } = service
+    const { tenant_id, former_sealed, former_wanted, deploy_server_id, within_sec } = service
     if (former_sealed === '-') return null
     const { plan } = await openRevision(tenant_id, former_sealed)
     const names = new Set(plan.containers.map(({ name }) => name))
     const containers = service.containers.filter(({ name }) => names.has(name))
-    const wanted = Object.fromEntries(Object.entries(service.wanted).filter(([name]) => names.has(name)))
+    // The change may have started containers that did not run.
+    const ran = new Set(former_wanted ?? names)
+    const wanted = Object.fromEntries(
+      Object.entries(service.wanted).filter(([name]) => names.has(name) && ran.has(name)),
+    )
     await set(id, { revision_sealed: former_sealed, containers, wanted })
     const awaited = containers
       .filter(({ name }) => name in wanted)

@@ -68,6 +68,8 @@ export interface ServiceDocument extends ResourceDocument<StateOf<typeof service
   next_sealed: string
   /** What it was before the change under way. `-`: nothing. */
   former_sealed: string
+  /** The containers that were to run before that change. Not there: a former release began it. */
+  former_wanted?: string[]
   containers: ServiceContainer[]
   /** The containers that are to run: how often each was restarted. */
   wanted: Record<string, number>
@@ -93,6 +95,7 @@ const schema = resourceSchema<ServiceDocument>(
     revision_sealed: { type: String, required: true },
     next_sealed: sealed,
     former_sealed: sealed,
+    former_wanted: { type: [String], default: undefined },
     containers: { type: [Mixed], default: [] },
     wanted: { type: Mixed, default: {} },
     volumes: { type: [String], default: [] },

@@ -1,7 +1,14 @@
-import { CancellationScope, isCancellation, proxyLocalActivities } from '@temporalio/workflow'
+import {
+  ActivityFailure,
+  ApplicationFailure,
+  CancellationScope,
+  isCancellation,
+  patched,
+  proxyLocalActivities,
+} from '@temporalio/workflow'
 import type { AwaitedContainer } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
-import type { ServiceActivities } from '../../activities/deploy/services.ts'
+import type { ServiceActivities, ServicePlan } from '../../activities/deploy/services.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { endDeployments } from './applications.ts'
@@ -32,8 +39,11 @@ async function route(id: string): Promise<void> {
 }
 
 /** Starts the containers row by row, each when those that it depends on are as it wants them. */
-async function bring({ id, progress }: Work<unknown>, restart: number | null = null): Promise<void> {
-  const { deploy_server_id, within_sec, rows } = await platform.planService(id)
+async function bring(
+  { id, progress }: Work<unknown>,
+  { deploy_server_id, within_sec, rows }: ServicePlan,
+  restart: number | null = null,
+): Promise<void> {
   for (const row of rows) {
     const names = row.map(({ name }) => name)
     progress(`starting ${names.join(', ')}`)
@@ -78,16 +88,28 @@ async function halt(id: string): Promise<void> {
   }).awaitEndedOnHost(place.machine_id, 'service', id, endsWithinSec)
 }
 
-/** A failed start leaves its containers, so that their output can be read; a cancelled one ends them. */
+/**
+ * A failed start leaves its containers, so that their output can be read; a cancelled one ends them. So does one that the engine
+ * refuses, because each later change of the deploy server would try it again. A service that ran before goes on.
+ */
 async function start(work: Work<unknown>, restart: number | null = null): Promise<void> {
+  let ran = true
   try {
-    await bring(work, restart)
+    const plan = await platform.planService(work.id)
+    ran = plan.runs
+    await bring(work, plan, restart)
   } catch (error) {
-    if (isCancellation(error)) work.undo(() => halt(work.id))
+    if (isCancellation(error) || (!ran && isRefused(error) && patched('refused services end')))
+      work.undo(() => halt(work.id))
     throw error
   }
   await settle(work)
 }
+
+const isRefused = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  error.cause instanceof ApplicationFailure &&
+  error.cause.type === 'engine_refused'
 
 const running = { status: 'running' }
 const rules = { onFailure: 'error', onCancel: 'stopped' }
@@ -123,7 +145,7 @@ export const updateService = durable(async (work) => {
     await platform.forgetFormer(id)
   })
   await platform.rememberService(id)
-  await bring(work)
+  await bring(work, await platform.planService(id))
   await settle(work)
   return running
 })
