@@ -9,7 +9,7 @@ import { mebibytesOf, secondsOf, wordsOf } from './values.ts'
 // One container of a compose file. What cannot be carried out as it stands is a fault, never left out.
 
 const known = new Set(
-  'cap_add cap_drop command configs container_name cpus depends_on deploy entrypoint environment healthcheck hostname image mem_limit networks ports read_only restart shm_size stop_grace_period stop_signal tmpfs tty user volumes working_dir'.split(
+  'cap_add cap_drop command configs container_name cpus depends_on deploy entrypoint environment healthcheck hostname image mem_limit networks ports read_only restart shm_size stdin_open stop_grace_period stop_signal tmpfs tty user volumes working_dir'.split(
     ' ',
   ),
 )
@@ -39,6 +39,8 @@ export function containerOf(
   else if (!isImageReference(image)) fault('image', 'must be the name of an image')
   const add = (keys['cap_add'] ?? []) as string[]
   faults.push(...faultsOfCapabilities(add, [...at, 'cap_add']))
+  if (keys['stdin_open'] === true && keys['tty'] !== true)
+    fault('stdin_open', 'is not supported: nothing writes to a container; `tty: true` keeps its input open')
   const planned: PlannedContainer = {
     name,
     aliases: [keys['container_name'] as string | undefined].flatMap((alias) => alias ?? []),
@@ -147,11 +149,21 @@ function networksOf({ keys, around, fault }: Reading): PlannedContainer['network
   })
 }
 
-function dependenciesOf({ keys }: Reading): PlannedContainer['depends_on'] {
-  type Long = Record<string, { condition: Condition }>
-  const value = (keys['depends_on'] ?? []) as string[] | Long
+interface LongDependency {
+  condition: Condition
+  required?: boolean
+  restart?: boolean
+}
+
+function dependenciesOf({ keys, fault }: Reading): PlannedContainer['depends_on'] {
+  const value = (keys['depends_on'] ?? []) as string[] | Record<string, LongDependency>
   if (Array.isArray(value)) return value.map((name) => ({ name, condition: conditions[0] }))
-  return Object.entries(value).map(([name, { condition }]) => ({ name, condition }))
+  return Object.entries(value).map(([name, { condition, required = true, restart = false }]) => {
+    if (!required)
+      fault(['depends_on', name, 'required'], 'must be true: a container waits for all that it needs')
+    if (restart) fault(['depends_on', name, 'restart'], 'is not supported: restart the service instead')
+    return { name, condition }
+  })
 }
 
 interface LongHealth {
@@ -203,8 +215,8 @@ const restarts = {
 function restartOf({ keys, fault }: Reading): PlannedContainer['restart'] {
   const { restart_policy } = (keys['deploy'] ?? {}) as { restart_policy?: { condition?: string } }
   const given = (restart_policy?.condition ?? keys['restart'] ?? 'always') as string | false
-  const found = given === false ? 'no' : restarts[given.split(':')[0] as keyof typeof restarts]
-  if (!found) fault('restart', 'must be no, always, unless-stopped or on-failure')
+  const found = given === false ? 'no' : restarts[given as keyof typeof restarts]
+  if (!found) fault('restart', 'must be no, always, unless-stopped or on-failure, without a number of tries')
   return found ?? 'always'
 }
 

@@ -50,7 +50,7 @@ const refused: Record<string, { message: string; unless?: unknown[] }> = {
 }
 
 /** They change nothing here, so they may be there: who reads labels reads them elsewhere, and all ports are open within. */
-const harmless = new Set(['annotations', 'expose', 'labels', 'stdin_open'])
+const harmless = new Set(['annotations', 'expose', 'labels'])
 
 /** The refusals of keys that `known` does not have. `x-` keys are anyone's. */
 export function faultsOfKeys(keys: Keys, known: ReadonlySet<string>, path: Path): Fault[] {

@@ -57,8 +57,15 @@ interface LongVolume {
   source?: string
   target?: string
   read_only?: boolean
+  bind?: object
+  volume?: { nocopy?: boolean }
   tmpfs?: { size?: number | string }
+  /** Of the short form. */
+  options?: string[]
 }
+
+/** On this platform they mean nothing, or what is so anyway. */
+const plainOptions = new Set(['rw', 'ro', 'z', 'Z', 'cached', 'delegated', 'consistent'])
 
 function volumesOf({ keys, around, fault }: Reading, claim: Claim): Pick<Mounts, 'volumes' | 'tmpfs'> {
   const mounts: Pick<Mounts, 'volumes' | 'tmpfs'> = { volumes: [], tmpfs: [] }
@@ -76,21 +83,31 @@ function volumesOf({ keys, around, fault }: Reading, claim: Claim): Pick<Mounts,
   return mounts
 }
 
-function faultOfVolume({ type = 'volume', source }: LongVolume, volumes: ReadonlySet<string>): string | null {
-  if (type === 'tmpfs') return null
+function faultOfVolume(
+  { type = 'volume', source, read_only, bind, volume, options = [] }: LongVolume,
+  volumes: ReadonlySet<string>,
+): string | null {
+  const unknown = options.find((option) => !plainOptions.has(option))
+  if (type === 'tmpfs')
+    return source !== undefined || read_only ? 'is in memory: it has no source, and is not read-only' : null
   const wrong = source === undefined ? null : faultOfSource(source)
   if (wrong) return wrong
   if (type !== 'volume') return `a mount of the type ${type} is not allowed: use a named volume`
   if (source === undefined) return 'must name its volume, so that its data is kept'
-  return volumes.has(source) ? null : `${source} is not among the volumes of this text`
+  if (!volumes.has(source)) return `${source} is not among the volumes of this text`
+  if (bind) return 'is a volume: `bind` is not supported'
+  if (volume?.nocopy || unknown === 'nocopy')
+    return '`nocopy` is not supported: a new volume gets what the image has at its path'
+  return unknown === undefined ? null : `the option ${unknown} is not supported`
 }
 
 function longVolume(one: string | LongVolume): LongVolume {
   if (typeof one !== 'string') return one
   const parts = one.split(':')
   if (parts.length === 1) return { target: one }
-  const [source = '', target = '', options = ''] = parts
-  return { source, target, read_only: options.split(',').includes('ro') }
+  const [source = '', target = '', ...more] = parts
+  const options = more.flatMap((some) => some.split(','))
+  return { source, target, read_only: options.includes('ro'), options }
 }
 
 const largestMib = 65_536
@@ -104,6 +121,9 @@ function sizeOf(size: string | number | undefined, at: Path, fault: Reading['fau
   return isSize ? mib : null
 }
 
+/** What the engine does anyway. */
+const usualInMemory = new Set(['rw', 'noexec', 'nosuid', 'nodev', 'mode=1777', 'mode=01777'])
+
 function tmpfsOf({ keys, fault }: Reading, claim: Claim): Mounts['tmpfs'] {
   const value = (keys['tmpfs'] ?? []) as string | string[]
   return (Array.isArray(value) ? value : [value]).flatMap((one, index) => {
@@ -111,6 +131,9 @@ function tmpfsOf({ keys, fault }: Reading, claim: Claim): Mounts['tmpfs'] {
     const [mount_path = '', ...more] = one.split(':')
     const options = more.flatMap((some) => some.split(','))
     const size = options.find((option) => option.startsWith('size='))?.slice('size='.length)
+    for (const option of options)
+      if (!option.startsWith('size=') && !usualInMemory.has(option))
+        fault(at, `the option ${option} is not supported`)
     return claim(mount_path, at) ? [{ mount_path, size_mib: sizeOf(size, at, fault) }] : []
   })
 }
@@ -125,6 +148,8 @@ function sharedMemoryOf({ keys, fault }: Reading, claim: Claim): Mounts['tmpfs']
 interface LongConfig {
   source?: string
   target?: string
+  uid?: string
+  gid?: string
   mode?: number
 }
 
@@ -133,10 +158,11 @@ function filesOf({ keys, around, fault }: Reading, claim: Claim): Mounts['files'
   return given.flatMap((one, index) => {
     const at: Path = ['configs', index]
     const long = typeof one === 'string' ? { source: one } : one
-    const { source = '', target, mode = 0o444 } = long
+    const { source = '', target, uid = '0', gid = '0', mode = 0o444 } = long
     const content = around.configs.get(source)
     const mount_path = target ?? `/${source}`
     if (content === undefined) fault(at, `${source} is not among the configs of this text`)
+    else if (uid !== '0' || gid !== '0') fault(at, 'must have the uid and gid 0: files belong to root')
     else if (!Number.isInteger(mode) || mode < 0 || mode > 0o777)
       fault([...at, 'mode'], 'must be 0 to 0o777, such as 0o440')
     else if (claim(mount_path, at)) return [{ mount_path, content, mode }]

@@ -2,7 +2,8 @@ import { describe, expect, test } from '@jest/globals'
 import { isImageReference } from '../../../lib/image-reference.ts'
 import { refusedAs, render, withKeys } from '../../support/compose-texts.ts'
 
-// What a Swarm would refuse only when the service starts is refused at once, with its line.
+// What a Swarm would refuse only when the service starts, and what a container would not do as it is written, is refused at once,
+// with its line. What has no effect is taken.
 
 const around = ['volumes: { a: {}, b: {} }', 'configs: { one: { content: "1" }, two: { content: "2" } }', '']
 const text = (...lines: string[]): string => withKeys('tty: false', ...lines) + around.join('\n')
@@ -62,6 +63,49 @@ describe('what the Swarm would refuse is refused with its line:', () => {
     const errors = refusedAs(text('environment: { A: "$LARGE" }'), { LARGE: 'x'.repeat(512 * 1024) })
     expect(errors).toMatchObject([{ line: 2, message: expect.stringContaining('more than 512 KiB') }])
   })
+})
+
+describe('what a container would not do as it is written is refused with its line:', () => {
+  test.each([
+    'stdin_open: true',
+    'restart: on-failure:5',
+    'configs: [{ source: one, uid: "1000" }]',
+    'configs: [{ source: one, gid: "1000" }]',
+    'volumes: [{ type: volume, source: a, target: /d, volume: { nocopy: true } }]',
+    'volumes: [{ type: volume, source: a, target: /d, bind: { propagation: shared } }]',
+    'volumes: [{ type: tmpfs, target: /d, read_only: true }]',
+    'volumes: [a:/d:nocopy]',
+    'volumes: [a:/d:ro,rslave]',
+    'tmpfs: /tmp:mode=700',
+    'tmpfs: /tmp:size=16m,uid=1000',
+    'tmpfs: /tmp:exec',
+  ])('%s', (line) => {
+    expect(refusedAs(text(line))).toMatchObject([{ line: 5 }])
+  })
+
+  test.each([['required: false'], ['restart: true']])('depends_on with %s', (key) => {
+    const needs = `depends_on: { db: { condition: service_started, ${key} } }`
+    expect(refusedAs(`${withKeys(needs)}  db: { image: a }\n`)).toMatchObject([{ line: 4 }])
+  })
+})
+
+test.each([
+  'labels: [a=b]',
+  'annotations: { a: b }',
+  'expose: [80]',
+  'stdin_open: false',
+  'ports: [{ target: 80, published: 8080, mode: host }]',
+  'healthcheck: { test: x, start_interval: 1s, retries: 0 }',
+  'volumes: [a:/d:ro, { type: volume, source: b, target: /e, consistency: cached, volume: { nocopy: false } }]',
+  'volumes: [a:/d:rw, b:/e:z]',
+  'tmpfs: ["/tmp:rw,noexec,nosuid,nodev,mode=1777,size=16m"]',
+  'configs: [{ source: one, target: /x, uid: "0", gid: "0", mode: 0o440 }]',
+])('%s is taken', (line) => {
+  expect(render(text(line)).containers).toHaveLength(1)
+})
+
+test('an input that is kept open is that of a terminal', () => {
+  expect(render(withKeys('tty: true', 'stdin_open: true')).containers[0]?.tty).toBe(true)
 })
 
 const digest = `sha256:${'0'.repeat(64)}`
