@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals'
-import { isImageReference } from '../../../lib/image-reference.ts'
+import { isImageReference } from '../../../lib/image-names.ts'
 import { refusedAs, render, withKeys } from '../../support/compose-texts.ts'
 
 // What a Swarm would refuse only when the service starts, and what a container would not do as it is written, is refused at once,
