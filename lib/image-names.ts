@@ -15,7 +15,8 @@ const name = `(?:${host}/)?${imagePath}`
 /** Without a tag. */
 export const imageName = new RegExp(`^${name}$`)
 export const imageTag = new RegExp(`^${tag}$`)
-const imageReference = new RegExp(`^(${name})(?::${tag})?(?:@${digest})?$`)
+// An engine takes 64 digits alone for an image's id.
+const imageReference = new RegExp(`^(?![0-9a-f]{64}$)(${name})(?::${tag})?(?:@${digest})?$`)
 
 const longestName = 255
 
