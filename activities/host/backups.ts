@@ -67,6 +67,8 @@ const answersWithinMs = 300_000
 /** An engine that first goes through its log. */
 const recoversWithinMs = 12 * 3_600_000
 const lookEveryMs = 200
+/** An engine that is about to end has ended by then. */
+const refusalLooks = 10
 /** Within three minutes a database answers again that has ended, with its machine or alone. */
 const startsAgainMs = [500, 1_000, 2_000, 5_000, ...Array.from({ length: 17 }, () => 10_000)]
 const sentAtOnce = 3
@@ -153,8 +155,18 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   async function whyEnded(machineId: string, scratchId: string, error: InstanceNotRunning): Promise<Error> {
     const end = await scratch.endOf(machineId, scratchId)
     return end && isRefusal(end.exit_code)
-      ? new BackupFailed(`the engine that takes the copy ended: ${lastOf(end.output)}`, error)
+      ? refusedBy(end, error)
       : new EngineUnavailable('The engine that takes the copy ended with its machine', error)
+  }
+
+  /** An engine that refuses what it reads ends, often before the script can say why. */
+  async function whyRefused(machineId: string, scratchId: string, error: BackupFailed): Promise<Error> {
+    for (let looks = 0; looks < refusalLooks; looks++) {
+      const end = await scratch.endOf(machineId, scratchId)
+      if (end) return isRefusal(end.exit_code) ? refusedBy(end, error) : error
+      await delay(lookEveryMs, undefined, { signal: cancellationSignal() })
+    }
+    return error
   }
 
   /** Restores a copy in an engine that has no data yet, and compares what is in it. */
@@ -173,7 +185,11 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
     if (!files) await awaitAnswer(engine, scratchId, answersWithinMs)
     const zstd = order.compressed ? 'input' : null
     const script = await scripts.open(container, engine.restore, `restore-${scratchId}`, { zstd })
-    await readCopy(server, id, databaseId, order, (dump) => feed(script, dump))
+    await readCopy(server, id, databaseId, order, (dump) =>
+      feed(script, dump).catch(async (error: unknown) => {
+        throw error instanceof BackupFailed ? await whyRefused(machine_id, scratchId, error) : error
+      }),
+    )
     if (files) {
       const mark = `fill-${scratchId}`
       if (log?.target) {
@@ -358,6 +374,9 @@ async function feed({ stream, ended }: RunningScript, dump: AsyncIterable<Buffer
     stream.destroy()
   }
 }
+
+const refusedBy = ({ output }: { output: string }, cause: Error): BackupFailed =>
+  new BackupFailed(`the engine that takes the copy ended: ${lastOf(output)}`, cause)
 
 function needSuccess(end: ScriptEnd | null): void {
   if (end !== null && end.exit_code !== 0)

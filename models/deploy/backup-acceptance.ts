@@ -93,7 +93,7 @@ async function newExecution(
 ) {
   const target = target_id ? await holdTarget(database.tenant_id, target_id) : null
   const { _id, name, deploy_server_id, type, applied } = database
-  const { version, image, cpu_cores, memory_mib } = applied ?? database
+  const { version, image, cpu_cores, memory_mib, configuration } = applied ?? database
   const archive = await currentArchive(database)
   return {
     name: nameOf(scheduled_at ?? new Date(), id),
@@ -109,6 +109,7 @@ async function newExecution(
     image,
     cpu_cores,
     memory_mib,
+    configuration,
     key_sealed: await makeCopyKey(id),
     credentials_sealed: await sealCopyCredentials(id, await credentialsOf(database)),
     scheduled_at,

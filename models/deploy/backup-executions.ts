@@ -8,7 +8,7 @@ import { sealSecret, unsealSecret } from '../secrets.ts'
 import { type StateOf, states } from '../states.ts'
 import { everyTenant } from '../tenant-scope.ts'
 import { deployServerResource } from './deploy-servers.ts'
-import type { DatabaseCredentials } from './engines/engine.ts'
+import type { Configuration, DatabaseCredentials } from './engines/engine.ts'
 import { type DatabaseType, databaseTypes } from './engines/index.ts'
 
 export const backupExecutionStates = states(
@@ -48,6 +48,8 @@ export interface BackupExecutionDocument extends ResourceDocument<StateOf<typeof
   /** What a scratch engine needs to take it. */
   cpu_cores: number
   memory_mib: number
+  /** The settings of the database. Absent: an older copy. */
+  configuration?: Configuration
   /** Sealed: the key of its parts. */
   key_sealed: string
   /** Sealed: DatabaseCredentials. Some engines have their passwords in the copy, so what is restored from it has these. */
@@ -99,6 +101,7 @@ const schema = resourceSchema<BackupExecutionDocument>(
     image: { type: String, required: true },
     cpu_cores: { type: Number, required: true },
     memory_mib: { type: Number, required: true },
+    configuration: Mixed,
     key_sealed: { type: String, required: true },
     credentials_sealed: { type: String, required: true },
     scheduled_at: date,

@@ -15,7 +15,7 @@ import { BackupPart, dropParts, keepPart, readPart } from './backup-parts.ts'
 import { credentialsOf, Database, type DatabaseDocument, findDatabase } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import type { Configuration, DatabaseCredentials } from './engines/engine.ts'
-import { engineOf } from './engines/index.ts'
+import { type DatabaseType, engineOf } from './engines/index.ts'
 import { volumeOf } from './storages.ts'
 
 // What hosts ask and tell about copies of databases.
@@ -167,11 +167,12 @@ async function scratchFor(
   { nodes }: Server,
   execution: BackupExecutionDocument,
 ): Promise<ScratchOrder | null> {
-  const { type, image, cpu_cores, memory_mib, scratch } = execution
+  const { type, image, cpu_cores, memory_mib, scratch, configuration: made = {} } = execution
   const machine_id = nodes.find(({ name }) => name === scratch?.node)?.machine_id
   if (!machine_id) return null
   const credentials = await copyCredentialsOf(execution)
-  const of = { type, image, cpu_cores, memory_mib, configuration: {}, credentials }
+  const configuration = fillingOf(type, made)
+  const of = { type, image, cpu_cores, memory_mib, configuration, credentials }
   const files = { isBase: execution.archive_id !== null, target: null }
   return { ...scratchOf(of, files), machine_id, volume: null }
 }
@@ -182,12 +183,18 @@ async function refillFor({ nodes }: Server, databaseId: string, files: Files): P
   if (!database?.refill || !machine_id) return null
   const { storage_id, image } = database.refill
   const credentials = await credentialsOf(database)
+  const { type, configuration: own } = database
+  // With its own settings, since it starts with them afterwards: what does not fit fails while the database serves.
+  const configuration = { ...own, ...fillingOf(type, own) }
   return {
-    ...scratchOf({ ...database, image, credentials }, files),
+    ...scratchOf({ ...database, image, configuration, credentials }, files),
     machine_id,
     volume: { name: volumeOf(storage_id), labels: { [ownerLabel('database')]: databaseId } },
   }
 }
+
+const fillingOf = (type: DatabaseType, configuration: Configuration): Configuration =>
+  engineOf(type).filling?.(configuration) ?? {}
 
 /** Whether it takes a copy of an engine's files, and the moment to which it then goes on. */
 interface Files {

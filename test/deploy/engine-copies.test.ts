@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals'
+import type { Configuration } from '../../models/deploy/engines/engine.ts'
 import { engineOf } from '../../models/deploy/engines/index.ts'
 import { removeTestContainers } from '../support/containers.ts'
 import { copiedData } from '../support/copied-data.ts'
@@ -93,6 +94,31 @@ describeEngines('a copy of %s', (type) => {
   })
 })
 
+const describeSettings = hasEngines ? describe : describe.skip
+
+describeSettings('an engine that is started to take a copy', () => {
+  test.each<['redis' | 'mariadb', string, Configuration, string]>([
+    ['redis', 'more databases than usual', { databases: 64 }, 'redis-cli -n 20 set a b'],
+    [
+      'mariadb',
+      'a value of 9 MiB',
+      {},
+      `MYSQL_PWD="$MARIADB_ROOT_PASSWORD" mariadb -u root "$MARIADB_DATABASE" -e "
+        CREATE TABLE large (b longblob); INSERT INTO large VALUES (repeat('x', 9 * 1024 * 1024))"`,
+    ],
+  ])('of %s takes %s, which one with the usual settings refuses', async (type, _, configuration, write) => {
+    await makeDatabaseImages(type)
+    const engine = await runEngine(type, { configuration })
+    await engine.ask(write)
+    const { code, copy, counts } = await engine.dump()
+    expect(code).toBe(0)
+    expect((await (await runEngine(type)).restore(copy)).code).not.toBe(0)
+    const taker = await runEngine(type, { configuration: engineOf(type).filling?.(configuration) ?? {} })
+    expect(await taker.restore(copy)).toMatchObject({ code: 0 })
+    expect([...(await taker.count())]).toEqual([...counts].map(([name, [least]]) => [name, least]))
+  })
+})
+
 const describeUpgrades = hasEngines && hasNewerPostgresql ? describe : describe.skip
 
 const versionOf = (engine: RunningEngine) => engine.ask(inPostgresql('SHOW server_version'))
@@ -101,7 +127,7 @@ describeUpgrades('a copy of PostgreSQL', () => {
   test('becomes the same data in a newer major version', async () => {
     await makeDatabaseImages('postgresql')
     const { write, read } = copiedData.postgresql
-    const [older, newer] = [await runEngine('postgresql', '16.10'), await runEngine('postgresql', '17.6')]
+    const [older, newer] = [await runEngine('postgresql', { version: '16.10' }), await runEngine('postgresql', { version: '17.6' })]
     const [from, to] = [Number.parseInt(await versionOf(older)), Number.parseInt(await versionOf(newer))]
     expect(from).toBeLessThan(to)
     await older.ask(write)

@@ -3,12 +3,14 @@ import { PassThrough } from 'node:stream'
 import { buffer, text } from 'node:stream/consumers'
 import { newId } from '../../lib/ids.ts'
 import { type DatabaseType, engineOf, imageOf } from '../../models/deploy/engines/index.ts'
+import type { Configuration } from '../../models/deploy/engines/engine.ts'
 import { docker, testTenant } from './containers.ts'
 import { eventually } from './eventually.ts'
 
 // An engine of the catalogue in a container of its own, without a deploy server.
 
-const credentials = { user: 'ua1', password: 'pa1', database: 'da1', root_password: 'ra1' }
+/** Of the engines from which copies are made. */
+export const copied = { user: 'ua1', password: 'pa1', database: 'da1', root_password: 'ra1' }
 const images = Object.fromEntries(
   ['postgresql', 'mariadb', 'mongodb', 'redis', 'clickhouse'].map((type) => [type, `keelson/test-${type}`]),
 )
@@ -16,13 +18,24 @@ const images = Object.fromEntries(
 export type RunningEngine = Awaited<ReturnType<typeof runEngine>>
 export type Dumped = Awaited<ReturnType<RunningEngine['dump']>>
 
+interface EngineOptions {
+  version?: string
+  configuration?: Configuration
+  password?: string
+}
+
 /** As the platform runs it, but without a network. removeTestContainers() takes it away. */
-export async function runEngine(type: DatabaseType, version = engineOf(type).versions[0] ?? '') {
+export async function runEngine(
+  type: DatabaseType,
+  { version = engineOf(type).versions[0] ?? '', configuration = {}, password = copied.password }: EngineOptions = {},
+) {
   const { env, command, memory_mib, healthy, copies } = engineOf(type)
+  const credentials = { ...copied, password }
+  const variables = { ...env(credentials), KEELSON_COPY_PASSWORD: copied.password }
   const container = await docker.createContainer({
     Image: imageOf(type, version, images),
-    Env: Object.entries(env(credentials)).map(([name, value]) => `${name}=${value}`),
-    Cmd: command({ memory_mib: memory_mib.usual, configuration: {}, credentials }),
+    Env: Object.entries(variables).map(([name, value]) => `${name}=${value}`),
+    Cmd: command({ memory_mib: memory_mib.usual, configuration, credentials }),
     Labels: { 'keelson.tenant': testTenant, 'keelson.resource': newId() },
     HostConfig: { NetworkMode: 'none' },
   })

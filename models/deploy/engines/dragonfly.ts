@@ -48,6 +48,7 @@ export const dragonfly: DatabaseEngine = {
     maxclients: between(10, 65_000),
     snapshot_cron: z.string().regex(/^[\d*/, -]{9,64}$/),
   }),
+  filling: ({ dbnum = 16 }) => ({ dbnum, cache_mode: false }),
   users,
   copies: dragonflyCopies,
   metrics: redisMetrics('REDISCLI_AUTH="$DFLY_requirepass" redis-cli'),

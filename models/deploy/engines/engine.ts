@@ -139,6 +139,8 @@ export interface DatabaseEngine {
   }) => string[]
   /** The keys that a tenant may set, each with what it takes. */
   configuration: z.ZodObject
+  /** The settings that a copy of a database with such a configuration needs while an engine takes it. Default: none. */
+  filling?: (configuration: Configuration) => Configuration
   /** The URL by which clients connect. `address`: `host:port`. */
   url: (credentials: DatabaseCredentials, address: string) => string
   outside: PublicAccess

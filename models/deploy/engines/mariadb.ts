@@ -21,6 +21,9 @@ export const mysqlKeys = {
   long_query_time: between(0, 3600),
 }
 
+/** A row in a dump is a statement twice as long as its binary data, and the input may pause for minutes. */
+export const mysqlFilling = () => ({ max_allowed_packet: '1G', wait_timeout: 28_800 })
+
 const rights =
   'SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, CREATE TEMPORARY TABLES, LOCK TABLES'
 
@@ -101,6 +104,7 @@ export const mariadb: DatabaseEngine = {
     ...options({ innodb_buffer_pool_size: `${Math.floor(memory_mib / 4)}M`, ...configuration }),
   ],
   configuration: keys(mysqlKeys),
+  filling: mysqlFilling,
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
   outside: mysqlOutside,
   copies: mariadbCopies,

@@ -1,6 +1,6 @@
 import { mysqlCopies } from './copies/mariadb.ts'
 import { type DatabaseEngine, keys, options } from './engine.ts'
-import { mysqlKeys, mysqlMetrics, mysqlOutside, mysqlUsers } from './mariadb.ts'
+import { mysqlFilling, mysqlKeys, mysqlMetrics, mysqlOutside, mysqlUsers } from './mariadb.ts'
 
 export const mysql: DatabaseEngine = {
   title: 'MySQL',
@@ -23,6 +23,7 @@ export const mysql: DatabaseEngine = {
     ...options({ innodb_buffer_pool_size: `${Math.floor(memory_mib / 4)}M`, ...configuration }),
   ],
   configuration: keys(mysqlKeys),
+  filling: mysqlFilling,
   url: ({ user, password, database }, address) => `mysql://${user}:${password}@${address}/${database}`,
   outside: mysqlOutside,
   copies: mysqlCopies,

@@ -35,6 +35,11 @@ export const likeRedis = {
     databases: between(1, 1024),
     'notify-keyspace-events': z.string().regex(/^[KEg$lshzxetdmnA]{0,16}$/),
   }),
+  // A copy is compared before anything may be evicted.
+  filling: ({ databases = 16 }: Configuration): Configuration => ({
+    databases,
+    'maxmemory-policy': 'noeviction',
+  }),
   // Not every client takes an empty user.
   url: ({ password }: DatabaseCredentials, address: string) => `redis://default:${password}@${address}/0`,
   outside: {
