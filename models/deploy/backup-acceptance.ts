@@ -190,6 +190,10 @@ export const removeOldBackups = (due: BackupDocument): Promise<void> =>
     if (leaving.length > removedAtOnce) await tidySoon(due)
   }, due._id)
 
+/**
+ * Base backups that the platform made by itself do not count: a database that is recovered several times has one for each.
+ * They leave with those that the schedule made before them.
+ */
 async function oldBackups({
   _id: backup_id,
   tenant_id,
@@ -202,11 +206,16 @@ async function oldBackups({
     operation_id: null,
     status: succeeded ? ('succeeded' as const) : { $ne: 'succeeded' as const },
   })
-  const good = await BackupExecution.find(of(true), { created_at: 1 }).sort({ created_at: -1 }).lean()
+  const good = await BackupExecution.find(of(true), { created_at: 1, scheduled_at: 1 })
+    .sort({ created_at: -1 })
+    .lean()
+  const counted = good.filter(({ scheduled_at }) => scheduled_at !== null)
+  const lastCounted = counted[keep_count - 1]
+  const enough = lastCounted ? good.indexOf(lastCounted) : good.length
   const oldest = keep_days === null ? 0 : Date.now() - keep_days * 86_400_000
-  const leaving = good.filter(
-    ({ created_at }, index) => index > 0 && (index >= keep_count || created_at.getTime() < oldest),
-  )
+  const isOld = ({ created_at }: Pick<BackupExecutionDocument, 'created_at'>, index: number): boolean =>
+    index > enough || created_at.getTime() < oldest
+  const leaving = good.filter((one, index) => index > 0 && one !== counted[0] && isOld(one, index))
   const bad = await BackupExecution.find(of(false), { _id: 1 })
     .sort({ created_at: -1 })
     .skip(keptFailures)

@@ -37,7 +37,29 @@ async function leftOf(backup_id: string): Promise<string[]> {
   return (await BackupExecution.find(of).sort({ created_at: -1 }).lean()).map(({ _id }) => _id)
 }
 
+const day = 86_400_000
+
 describe('a schedule of backups', () => {
+  test('does not count the bases that the platform makes by itself, which leave with older ones', async () => {
+    const database = await records.database({ status: 'stopped' })
+    const schedule = await records.schedule(database, { keep_count: 2 })
+    const own = (days: number) => records.execution(database, { backup_id: schedule._id, days })
+    const asked = (days: number) =>
+      records.execution(database, {
+        backup_id: schedule._id,
+        days,
+        scheduled_at: new Date(Date.now() - days * day),
+      })
+    const kept = [await own(0.1), await own(0.2), await asked(1), await own(1.5), await asked(2)]
+    await own(3)
+    await asked(4)
+    await changeBackup(schedule, { keep_count: 2 })
+    const ids = kept.map(({ _id }) => _id)
+    expect(await leftOf(schedule._id)).toEqual(ids)
+    await changeBackup(schedule, { keep_days: 1 })
+    expect(await leftOf(schedule._id)).toEqual(ids.slice(0, 3))
+  })
+
   test('keeps none that is older than its days, but the last, though the database is stopped', async () => {
     const database = await records.database({ status: 'stopped' })
     const { _id: backup_id, ...schedule } = await records.schedule(database)
