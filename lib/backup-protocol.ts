@@ -85,8 +85,10 @@ const ScratchOrder = z.object({
   healthy: z.string(),
   restore: z.string(),
   count: z.string(),
-  /** Of a copy of the engine's files: the engine waits for `begin`. */
-  files: z.object({ fill_segments: z.string(), begin: z.string() }).nullable(),
+  /** Of a copy of the engine's files: the engine waits for `begin`. `adopt` gives it its database's password. */
+  files: z
+    .object({ fill_segments: z.string(), begin: z.string(), adopt: z.string().nullable().default(null) })
+    .nullable(),
 })
 export type ScratchOrder = z.infer<typeof ScratchOrder>
 

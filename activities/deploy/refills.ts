@@ -54,7 +54,9 @@ export const makeRefillActivities = () => ({
           memory_mib,
           at: at ? new Date(at) : null,
         }
-        await Database.updateOne({ _id: id, tenant_id }, { $set: { refill: next } })
+        // The copy of another database may have the users of its attachments.
+        const users = execution.database_id === id ? {} : { has_users: true }
+        await Database.updateOne({ _id: id, tenant_id }, { $set: { refill: next, ...users } })
       }, id),
     )
   },

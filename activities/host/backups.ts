@@ -130,7 +130,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
   }
 
   async function awaitAnswer(
-    { machine_id, healthy }: ScratchOrder,
+    { machine_id, healthy }: Pick<ScratchOrder, 'machine_id' | 'healthy'>,
     scratchId: string,
     withinMs: number,
   ): Promise<void> {
@@ -200,6 +200,7 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
         )
       }
       await scripts.read(container, files.begin, mark)
+      if (files.adopt) await awaitAnswer({ machine_id, healthy: files.adopt }, scratchId, recoversWithinMs)
       await awaitAnswer(engine, scratchId, recoversWithinMs)
     }
     const { output, errors, exit_code } = await scripts.read(container, engine.count, `count-${scratchId}`)

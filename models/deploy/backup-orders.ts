@@ -120,7 +120,7 @@ export async function copyFor(server: Server, id: string, databaseId: string | n
     counts,
     engine: await (databaseId === null
       ? scratchFor(server, execution)
-      : refillFor(server, databaseId, { isBase: execution.archive_id !== null, target })),
+      : refillFor(server, execution, databaseId, target)),
     log,
   }
 }
@@ -173,11 +173,16 @@ async function scratchFor(
   const credentials = await copyCredentialsOf(execution)
   const configuration = fillingOf(type, made)
   const of = { type, image, cpu_cores, memory_mib, configuration, credentials }
-  const files = { isBase: execution.archive_id !== null, target: null }
-  return { ...scratchOf(of, files), machine_id, volume: null }
+  const copy = { isBase: execution.archive_id !== null, target: null, adopts: false, ...credentials }
+  return { ...scratchOf(of, copy), machine_id, volume: null }
 }
 
-async function refillFor({ nodes }: Server, databaseId: string, files: Files): Promise<ScratchOrder | null> {
+async function refillFor(
+  { nodes }: Server,
+  execution: BackupExecutionDocument,
+  databaseId: string,
+  target: string | null,
+): Promise<ScratchOrder | null> {
   const database = await findDatabase(databaseId)
   const machine_id = nodes.find(({ name }) => name === database?.volume_node)?.machine_id
   if (!database?.refill || !machine_id) return null
@@ -186,8 +191,10 @@ async function refillFor({ nodes }: Server, databaseId: string, files: Files): P
   const { type, configuration: own } = database
   // With its own settings, since it starts with them afterwards: what does not fit fails while the database serves.
   const configuration = { ...own, ...fillingOf(type, own) }
+  const { password } = await copyCredentialsOf(execution)
+  const copy = { isBase: execution.archive_id !== null, target, adopts: true, password }
   return {
-    ...scratchOf({ ...database, image, configuration, credentials }, files),
+    ...scratchOf({ ...database, image, configuration, credentials }, copy),
     machine_id,
     volume: { name: volumeOf(storage_id), labels: { [ownerLabel('database')]: databaseId } },
   }
@@ -196,10 +203,16 @@ async function refillFor({ nodes }: Server, databaseId: string, files: Files): P
 const fillingOf = (type: DatabaseType, configuration: Configuration): Configuration =>
   engineOf(type).filling?.(configuration) ?? {}
 
-/** Whether it takes a copy of an engine's files, and the moment to which it then goes on. */
-interface Files {
+/** What an engine takes. */
+interface Taken {
+  /** It is a copy of an engine's files. */
   isBase: boolean
+  /** The moment to which the engine then goes on. */
   target: string | null
+  /** The copy may be of another database, or from when this one had another password. */
+  adopts: boolean
+  /** That of the generated user in the copy. */
+  password: string
 }
 
 function scratchOf(
@@ -214,14 +227,14 @@ function scratchOf(
     configuration: Configuration
     credentials: DatabaseCredentials
   },
-  { isBase, target }: Files,
+  { isBase, target, adopts, password }: Taken,
 ): Omit<ScratchOrder, 'machine_id' | 'volume'> {
   const engine = engineOf(type)
   const archive = isBase ? engine.archive : undefined
   const command = engine.command({ memory_mib, configuration, credentials })
   return {
     image,
-    env: engine.env(credentials),
+    env: { ...engine.env(credentials), KEELSON_COPY_PASSWORD: password },
     command: archive ? archive.command(command, target) : command,
     cpu_cores,
     memory_mib,
@@ -229,7 +242,9 @@ function scratchOf(
     stop_grace_sec: engine.stop_grace_sec,
     healthy: engine.healthy,
     restore: archive?.fill ?? engine.copies.restore,
-    files: archive ? { fill_segments: archive.fillSegments, begin: archive.begin } : null,
+    files: archive
+      ? { fill_segments: archive.fillSegments, begin: archive.begin, adopt: adopts ? archive.adopt : null }
+      : null,
     count: engine.copies.count,
   }
 }

@@ -46,8 +46,8 @@ describe.each(databaseTypes)('%s', (type) => {
   )
 
   test('has scripts for its archive, if it can have one', () => {
-    const { dump, fill, fillSegments, begin, open, look, read, forget, close } = engine.archive ?? {}
-    const scripts = [dump, fill, fillSegments, begin, open, look, read, forget, close]
+    const { dump, fill, fillSegments, begin, adopt, open, look, read, forget, close } = engine.archive ?? {}
+    const scripts = [dump, fill, fillSegments, begin, adopt, open, look, read, forget, close]
     for (const script of scripts.flatMap((one) => one ?? []))
       expect(spawnSync('/bin/sh', ['-n'], { input: script })).toMatchObject({ status: 0 })
   })

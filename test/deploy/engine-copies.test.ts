@@ -10,7 +10,7 @@ import {
   makeDatabaseImages,
 } from '../support/database-images.ts'
 import { inPostgresql } from '../support/database-insides.ts'
-import { type Dumped, type RunningEngine, runEngine } from '../support/engine-copies.ts'
+import { copied, type Dumped, type RunningEngine, runEngine } from '../support/engine-copies.ts'
 import { eventually } from '../support/eventually.ts'
 
 // The scripts by which each engine's data is copied out, in, and counted, on engines that can be had here.
@@ -64,6 +64,16 @@ describeEngines('a copy of %s', (type) => {
     expect(await other.ask('ls /tmp; find / -xdev -name "*keelson*" 2>/dev/null || true')).not.toMatch(
       /keelson/,
     )
+    await other.container.remove({ force: true, v: true })
+  })
+
+  test('leaves the engine that takes it its own password', async () => {
+    const other = await runEngine(type, { password: 'pb2' })
+    expect(await other.restore(dumped.copy)).toMatchObject({ code: 0 })
+    const { healthy, env } = engineOf(type)
+    expect((await other.run(healthy)).code).toBe(0)
+    const former = Object.entries(env(copied)).map(([name, value]) => `export ${name}=${value}`)
+    expect((await other.run([...former, healthy].join('\n'))).code).not.toBe(0)
     await other.container.remove({ force: true, v: true })
   })
 

@@ -4,10 +4,11 @@ import { databasesOf } from '../support/clients/databases.ts'
 import { insideOf, rows } from '../support/database-insides.ts'
 import { hasEngines, makeDatabaseImages } from '../support/database-images.ts'
 import { describeEngines } from '../support/describe-engines.ts'
+import { momentsOf } from '../support/moments.ts'
 import { sharedServer } from '../support/shared-server.ts'
 import type { TestTenant } from '../support/tenants.ts'
 
-// Backups that one database takes from another, with other settings.
+// Backups that one database takes from another: with its settings, and with its password.
 
 let tenant: TestTenant
 let server: DeployServerBody
@@ -16,7 +17,7 @@ let inside: ReturnType<typeof insideOf>
 
 beforeAll(async () => {
   ;({ tenant, server } = await sharedServer())
-  if (hasEngines) await makeDatabaseImages('redis')
+  if (hasEngines) await makeDatabaseImages('redis', 'postgresql')
   databases = databasesOf(tenant.owner, server.id)
   inside = insideOf(tenant, server)
 })
@@ -51,4 +52,28 @@ describeEngines('a backup of another database', () => {
     expect(await inside.runIn(other.id, 'redis-cli -n 20 get word')).toBe('kept')
     for (const one of [id, other.id]) await remove(one)
   })
+
+  test('that is a base leaves a PostgreSQL its own connection string', async () => {
+    const moments = momentsOf(tenant, databases, inside)
+    const id = await moments.make()
+    await inside.write(id, 'postgresql')
+    const { id: execution, operation } = await databases.backUp(id)
+    await operation.success()
+    expect(await databases.execution(execution)).toMatchObject({ method: 'base' })
+
+    const other = await databases.make({ type: 'postgresql', memory_mib: 96 })
+    await (await databases.restore(other.id, execution)).operation.success()
+    const { connection_string: url } = await databases.get(other.id)
+    expect(url).toBe(other.connection_string)
+    const ask = (at: string) =>
+      inside.run(
+        `docker run --rm keelson/test-postgresql:17.6 psql '${at}' -tAc 'SELECT count(*) FROM rows' 2>&1 || true`,
+      )
+    expect(await ask(String(url))).toMatch(new RegExp(`^${rows}$`, 'm'))
+    const former = String(url).replace(/:\w+@/, `:${passwordOf((await databases.get(id)).connection_string)}@`)
+    expect(await ask(former)).toContain('password authentication failed')
+    for (const one of [id, other.id]) await remove(one)
+  })
 })
+
+const passwordOf = (url: string | null) => /:(\w+)@/.exec(url ?? '')?.[1]

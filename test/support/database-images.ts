@@ -216,11 +216,12 @@ async function mongodb(): Promise<void> {
   const files = (await Promise.all(driver.map((name) => filesBelow(join(modules, name))))).flat()
   const script = `
 if [ ! -e /data/db/WiredTiger ]; then
-  mongod --fork --logpath /tmp/first.log --bind_ip 127.0.0.1 --dbpath /data/db --wiredTigerCacheSizeGB 0.25
+  # At another port: it ends before clients may count on it.
+  mongod --fork --logpath /tmp/first.log --bind_ip 127.0.0.1 --port 27018 --dbpath /data/db --wiredTigerCacheSizeGB 0.25
   node -e "
     const { MongoClient } = require('/opt/driver/node_modules/mongodb')
     const { MONGO_INITDB_ROOT_USERNAME: user, MONGO_INITDB_ROOT_PASSWORD: pwd } = process.env
-    const client = new MongoClient('mongodb://127.0.0.1:27017/', { serverSelectionTimeoutMS: 600_000 })
+    const client = new MongoClient('mongodb://127.0.0.1:27018/', { serverSelectionTimeoutMS: 600_000 })
     client.db('admin').command({ createUser: user, pwd, roles: ['root'] }).then(() => process.exit(0))"
   mongod --shutdown --dbpath /data/db
 fi

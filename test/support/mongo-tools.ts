@@ -1,10 +1,10 @@
 import { createReadStream, readFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { compileFunction } from 'node:vm'
-import { BSON, type Document, MongoClient } from 'mongodb'
+import { BSON, type Db, type Document, MongoClient } from 'mongodb'
 
 // Stands in for mongosh, mongodump and mongorestore in the test image of MongoDB: MongoDB's own cannot be had here. They take
-// the arguments and write the messages that the platform relies on. The archive has another form, and no users.
+// the arguments and write the messages that the platform relies on. The archive has another form.
 
 const [, , program = '', ...given] = process.argv
 const of = (name: string): string =>
@@ -72,6 +72,8 @@ const programs: Record<string, () => Promise<void>> = {
         await write(endOfDocuments)
       }
     }
+    const users = await client.db('admin').collection('system.users').find().toArray()
+    await write(BSON.serialize({ users }))
     await write(BSON.serialize({ whole: true }))
   },
 
@@ -81,8 +83,12 @@ const programs: Record<string, () => Promise<void>> = {
     for (;;) {
       const head = await documents.next()
       if (!head) throw new Error('the archive is cut off')
-      const { db: name, collection, options, indexes, whole } = BSON.deserialize(head)
+      const { db: name, collection, options, indexes, users, whole } = BSON.deserialize(head)
       if (whole) break
+      if (users) {
+        await putUsers(client.db('admin'), users)
+        continue
+      }
       const db = client.db(name)
       await db.dropCollection(collection).catch(() => {})
       await db.createCollection(collection, options)
@@ -97,6 +103,15 @@ const programs: Record<string, () => Promise<void>> = {
       say(`finished restoring \`${name}.${collection}\``)
     }
   },
+}
+
+/** By the engine's own command for it, which removes the users that are not among them. */
+async function putUsers(admin: Db, users: Document[]): Promise<void> {
+  await admin.collection('tempusers').insertMany(users)
+  const from = { tempUsersCollection: 'admin.tempusers', db: '', drop: given.includes('--drop') }
+  await admin.command({ _mergeAuthzCollections: 1, ...from })
+  // The tool ignores that it may do this no more.
+  await admin.collection('tempusers').drop().catch(() => {})
 }
 
 const endOfDocuments = Buffer.alloc(4)

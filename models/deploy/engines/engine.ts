@@ -26,8 +26,9 @@ export interface EngineCopies {
    */
   dump: string
   /**
-   * Reads a copy from standard input into a running engine whose volume is new, with the same credentials and the same or
-   * a newer version, also of the next major line. Fails at the first error, and if the copy is cut off.
+   * Reads a copy from standard input into a running engine whose volume is new, with the same names and the same or
+   * a newer version, also of the next major line. Fails at the first error, and if the copy is cut off. The generated user
+   * has the engine's password afterwards: `$KEELSON_COPY_PASSWORD` is the one in a copy, if that has users.
    */
   restore: string
   /** Writes a line `count N NAME` to standard output for each table, collection or key space that is there now. */
@@ -56,6 +57,8 @@ export interface EngineArchive {
   fillSegments: string
   /** Has the engine start. */
   begin: string
+  /** Gives the generated user the engine's password instead of the one in the files. Fails until the engine answers. */
+  adopt: string
   /** Begins an archive in the volume of a running engine. */
   open: string
   /**

@@ -99,6 +99,16 @@ tar -xf - -C ${segments}
 
   begin: `: >${filled}`,
 
+  // By the socket, where no password is asked for. The log gets none.
+  adopt: String.raw`set -eu
+PGHOST=$(sed -n 5p "$PGDATA/postmaster.pid")
+export PGHOST PGOPTIONS='-c default_transaction_read_only=off -c log_statement=none -c log_min_duration_statement=-1 -c log_min_error_statement=panic'
+psql -qX -v ON_ERROR_STOP=1 -U "$POSTGRES_USER" -d template1 <<'END'
+\getenv user POSTGRES_USER
+\getenv password POSTGRES_PASSWORD
+ALTER ROLE :"user" LOGIN PASSWORD :'password';
+END`,
+
   open: `set -eu
 cd "$PGDATA"
 rm -rf ${spool}

@@ -36,10 +36,11 @@ const counting = String.raw`
   }
 `
 
-export function copiesLikeMariaDb(variable: string, client: string, dump: string): EngineCopies {
+/** `of`: the beginning of the image's variables. */
+export function copiesLikeMariaDb(of: 'MARIADB' | 'MYSQL', client: string, dump: string): EngineCopies {
   // As root, by the socket: the tenant's user may not read what others define.
   const begin = `set -eu
-export LC_ALL=C MYSQL_PWD="$${variable}"
+export LC_ALL=C MYSQL_PWD="$${of}_ROOT_PASSWORD"
 client() { ${client} -u root --default-character-set=utf8mb4 --batch --skip-column-names --raw "$@"; }
 own="('mysql', 'information_schema', 'performance_schema', 'sys')"`
   return {
@@ -71,9 +72,13 @@ END
 show 'GRANTS FOR'
 echo "SELECT 'the copy is whole';"`,
 
+    // The grants of MariaDB have the passwords of their users.
     restore: `${begin}
 end=$(client --binary-mode --max-allowed-packet=1G --loose-skip-print-query-on-error | tail -n 1)
-[ "$end" = 'the copy is whole' ] || { echo 'the copy is cut off, or was refused' >&2; exit 1; }`,
+[ "$end" = 'the copy is whole' ] || { echo 'the copy is cut off, or was refused' >&2; exit 1; }
+client <<END
+ALTER USER '$${of}_USER'@'%' IDENTIFIED BY '$${of}_PASSWORD';
+END`,
 
     count: `${begin}
 client -e "SELECT CONCAT('SELECT CONCAT(''count '', COUNT(*), '' '', ', QUOTE(CONCAT(table_schema, '.', table_name)), ') FROM \\\`',
@@ -82,9 +87,9 @@ client -e "SELECT CONCAT('SELECT CONCAT(''count '', COUNT(*), '' '', ', QUOTE(CO
   }
 }
 
-export const mariadbCopies = copiesLikeMariaDb('MARIADB_ROOT_PASSWORD', 'mariadb', 'mariadb-dump')
+export const mariadbCopies = copiesLikeMariaDb('MARIADB', 'mariadb', 'mariadb-dump')
 export const mysqlCopies = copiesLikeMariaDb(
-  'MYSQL_ROOT_PASSWORD',
+  'MYSQL',
   'mysql',
   'mysqldump --set-gtid-purged=OFF',
 )

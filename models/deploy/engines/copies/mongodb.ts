@@ -50,10 +50,17 @@ END
   }' >&2
 } 4>&1`,
 
+  // The tool replaces all users, its own too, and then may not remove the collections that it made for that.
   restore: `${begin}
 mongorestore --config=/dev/fd/3 --archive --drop --stopOnError --nsExclude='config.*' 3<<END
 uri: $url
-END`,
+END
+url="mongodb://$MONGO_INITDB_ROOT_USERNAME:$KEELSON_COPY_PASSWORD@127.0.0.1:27017/?authSource=admin"
+url=$url mongosh --quiet --nodb --eval '
+  const { MONGO_INITDB_ROOT_USERNAME: updateUser, MONGO_INITDB_ROOT_PASSWORD: pwd } = process.env
+  const admin = (await connect(process.env.url)).getSiblingDB("admin")
+  for (const drop of ["tempusers", "temproles"]) try { await admin.runCommand({ drop }) } catch {}
+  await admin.runCommand({ updateUser, pwd })' </dev/null`,
 
   count: `${begin}
 shell "
