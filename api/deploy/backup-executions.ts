@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import { begin, type By } from '../../models/acceptance.ts'
-import { acceptBackupExecution } from '../../models/deploy/backup-acceptance.ts'
+import { begin } from '../../models/acceptance.ts'
+import { acceptBackupDeletion, acceptBackupExecution } from '../../models/deploy/backup-acceptance.ts'
 import {
   BackupExecution,
   type BackupExecutionDocument,
@@ -173,7 +173,7 @@ export const backupExecutions = [
     responses: { 202: ExecutionView },
     handle: async ({ caller, params: { id, execution } }) => {
       await backupExecutionOf(caller, id, execution)
-      return accepting(caller, toView, (by: By) => begin(by, backupExecutionResource, execution, 'delete'))
+      return accepting(caller, toView, (by) => acceptBackupDeletion(by, execution))
     },
   }),
 ]

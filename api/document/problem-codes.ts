@@ -96,6 +96,7 @@ export const problemCodes: Record<string, Record<string, string>> = {
     already_attached: 'Nothing: the database is attached.',
     config_var_taken: 'Choose another `config_var`.',
     no_nic: 'Attach the instance to the subnet of the deploy server first.',
+    backup_in_use: 'Wait for the restore, or delete the database that the problem names.',
     backup_in_progress: 'Wait for the backup that the problem names.',
     backup_target_in_use: 'Change the schedules that the problem lists first.',
     backup_target_unusable: 'Correct the bucket, its address or its key.',

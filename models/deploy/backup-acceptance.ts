@@ -18,6 +18,7 @@ import { dropParts } from './backup-parts.ts'
 import { needBackupQuota } from './backup-quota.ts'
 import { Backup, type BackupDocument, takeTidying, tidySoon } from './backups.ts'
 import { holdTarget } from './backup-targets.ts'
+import { needUnused, usesOf } from './backup-uses.ts'
 import { credentialsOf, Database, type DatabaseDocument, databaseResource } from './databases.ts'
 import { tellEvent } from './events.ts'
 import { nextTime } from './scheduled-tasks.ts'
@@ -220,8 +221,17 @@ async function oldBackups({
     .sort({ created_at: -1 })
     .skip(keptFailures)
     .lean()
-  return [...leaving, ...bad]
+  const all = [...leaving, ...bad]
+  const uses = await usesOf(
+    tenant_id,
+    all.map(({ _id }) => _id),
+  )
+  return all.filter(({ _id }) => !uses.has(_id))
 }
+
+/** Throws as `begin`, and `backup_in_use` if a tenant deletes a backup from which a database is restored. */
+export const acceptBackupDeletion = (by: By, id: string): Promise<Accepted<BackupExecutionDocument>> =>
+  begin(by, backupExecutionResource, id, 'delete', by.over_http ? { reserve: needUnused } : {})
 
 /** The whole backups of all tenants at which a look is due, the oldest first. */
 export const unverifiedBackups = (limit: number): Promise<BackupExecutionDocument[]> =>
@@ -242,6 +252,7 @@ export const beginVerification = ({ _id, tenant_id, look_at }: BackupExecutionDo
 accepts(backupExecutionResource, {
   create: async (by, { database_id }: { database_id: string }) =>
     acceptBackupExecution(by, await mine(databaseResource, by, database_id)),
+  verbs: { delete: acceptBackupDeletion },
 })
 
 /** What the end of a backup tells. It runs in the transaction that ends its operation. */

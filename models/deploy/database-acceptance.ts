@@ -12,6 +12,7 @@ import {
 } from './backup-executions.ts'
 import { endArchive } from './archives.ts'
 import { needNoBackup } from './backup-acceptance.ts'
+import { useBackup } from './backup-uses.ts'
 import { forgetBackups } from './backups.ts'
 import { makeTls } from './database-tls.ts'
 import {
@@ -89,7 +90,10 @@ export const acceptDatabase = (
     const { versions, memory_mib } = engineOf(type)
     const version = asked.version ?? kept?.version ?? copy?.version ?? versions[0] ?? ''
     if (version !== kept?.version && version !== copy?.version) needVersion(type, version, kept?.version)
-    if (copy) needTakes(version, copy)
+    if (copy) {
+      needTakes(version, copy)
+      await useBackup(copy)
+    }
     const id = kept?._id ?? newId()
     const memory = asked.memory_mib ?? memory_mib.usual
     needMemory(type, memory)
@@ -229,6 +233,7 @@ export const acceptRestore = (
         : await wholeCopy(by, asked.execution_id, '/execution_id')
     if (type !== copy.type) throw refused('/execution_id', `the backup has the data of ${copy.type}`)
     needTakes(version, copy)
+    await useBackup(copy)
     const at = 'at' in asked ? { at: asked.at.toISOString() } : {}
     return begin(by, databaseResource, id, 'restore', { input: { execution_id: copy._id, ...at } })
   }, id)

@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, test } from '@jest/globals'
 import { makeRefillActivities } from '../../activities/deploy/refills.ts'
 import { newId } from '../../lib/ids.ts'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
+import { acceptBackupDeletion } from '../../models/deploy/backup-acceptance.ts'
 import { Backup, changeBackup } from '../../models/deploy/backups.ts'
 import {
   acceptDatabaseDeletion,
@@ -14,6 +15,7 @@ import { Database, type DatabaseDocument } from '../../models/deploy/databases.t
 import type { DatabaseImages } from '../../models/deploy/engines/index.ts'
 import { dataStorageOf } from '../../models/deploy/storages.ts'
 import { databaseRecordsOf } from '../support/database-records.ts'
+import { Operation } from '../../models/operations.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeTenant, type TestTenant } from '../support/tenants.ts'
 
@@ -58,6 +60,46 @@ describe('a schedule of backups', () => {
     expect(await leftOf(schedule._id)).toEqual(ids)
     await changeBackup(schedule, { keep_days: 1 })
     expect(await leftOf(schedule._id)).toEqual(ids.slice(0, 3))
+  })
+
+  test('keeps a backup from which a database is restored, or will be', async () => {
+    const database = await records.database({ status: 'stopped' })
+    const schedule = await records.schedule(database, { keep_count: 1 })
+    const made = (days: number) =>
+      records.execution(database, {
+        backup_id: schedule._id,
+        days,
+        scheduled_at: new Date(Date.now() - days * day),
+      })
+    const [newest, filling, beginning, accepted] = [
+      await made(0.1),
+      await made(1),
+      await made(2),
+      await made(3),
+    ]
+    await made(4)
+    const { version, image } = database
+    const before = { version, image }
+    const refill = { execution_id: filling._id, storage_id: newId(), ...before, before, memory_mib: 32 }
+    const filled = await records.database({ refill })
+    await records.database({ status: 'error', begins_with: { execution_id: beginning._id } })
+    const its = { tenant_id: tenant.id, resource_kind: 'database', resource_id: newId(), resource_name: 'x' }
+    const input = { execution_id: accepted._id }
+    const restore = { verb: 'restore', input, state: 'running', open: true, workflow_id: newId() }
+    const operation = await new Operation({ ...its, ...restore }).save()
+    await changeBackup(schedule, { keep_count: 1 })
+    const used = [filling, beginning, accepted].map(({ _id }) => _id)
+    expect(await leftOf(schedule._id)).toEqual([newest._id, ...used])
+    for (const id of used)
+      await expect(acceptBackupDeletion({ ...by(), over_http: true }, id)).rejects.toMatchObject({
+        status: 409,
+        code: 'backup_in_use',
+      })
+
+    await Operation.deleteOne({ _id: operation._id, tenant_id: tenant.id })
+    await Database.updateOne({ _id: filled._id, tenant_id: tenant.id }, { $set: { refill: null } })
+    await changeBackup(schedule, { keep_count: 1 })
+    expect(await leftOf(schedule._id)).toEqual([newest._id, beginning._id])
   })
 
   test('keeps none that is older than its days, but the last, though the database is stopped', async () => {
