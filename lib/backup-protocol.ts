@@ -115,6 +115,9 @@ export const CopyOrder = z.object({
 })
 export type CopyOrder = z.infer<typeof CopyOrder>
 
+/** So many fit into the result of an activity. A base leads only to the first after it. */
+export const damagedAtMost = 10_000
+
 /** How a copy was looked at. */
 export interface Verified {
   by: 'restore' | 'reading'
@@ -122,8 +125,8 @@ export interface Verified {
   tables: number
   /** Rows, documents or keys. */
   rows: number
-  /** The last segment that cannot be read as it was written. */
-  damaged_segment?: string
+  /** Segments that cannot be read as they were written. */
+  damaged_segments?: string[]
 }
 
 const ringOf = (key: string): KeyRing => ({

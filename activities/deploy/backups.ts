@@ -1,7 +1,7 @@
 import { ApplicationFailure } from '@temporalio/activity'
 import type { Verified } from '../../lib/backup-protocol.ts'
 import { transaction } from '../../models/database.ts'
-import { noteDamagedSegment } from '../../models/deploy/archive-orders.ts'
+import { noteDamagedSegments } from '../../models/deploy/archive-orders.ts'
 import { noteUntidy } from '../../models/deploy/archives.ts'
 import {
   BackupExecution,
@@ -95,13 +95,13 @@ export const makeBackupActivities = () => ({
     await BackupExecution.updateOne({ _id: id }, { $set: { scratch: null } }).setOptions(everyTenant)
   },
 
-  async noteVerified(id: string, { by, tables, rows, damaged_segment }: Verified): Promise<void> {
+  async noteVerified(id: string, { by, tables, rows, damaged_segments = [] }: Verified): Promise<void> {
     const at = new Date()
     const look_at = new Date(at.getTime() + verifiedForMs)
     const set = { verified: { by, tables, rows, at }, look_at, scratch: null }
     await BackupExecution.updateOne({ _id: id }, { $set: set }).setOptions(everyTenant)
     const { archive_id } = await theExecution(id)
-    if (archive_id && damaged_segment) await noteDamagedSegment(archive_id, damaged_segment)
+    if (archive_id) await noteDamagedSegments(archive_id, damaged_segments)
   },
 
   /** Has those removed that its schedule no longer keeps. */

@@ -5,7 +5,7 @@ import { zstdCompress, zstdDecompress } from 'node:zlib'
 import { pack } from 'tar-stream'
 import { BackupDamaged } from '../../drivers/errors.ts'
 import { sealSegment, segmentBytes, unsealSegment } from '../../lib/archive-protocol.ts'
-import { type CopyOrder, partMissingCode } from '../../lib/backup-protocol.ts'
+import { type CopyOrder, damagedAtMost, partMissingCode } from '../../lib/backup-protocol.ts'
 
 // The segments of a log that follow on a copy of an engine's files.
 
@@ -38,13 +38,13 @@ async function readSegment({ archive_id, key }: Log, name: string, fetch: Fetch)
   throw new BackupDamaged(`the segment ${name} of the log is cut off`)
 }
 
-/** The last segment that cannot be read as it was written. Null: all can. */
-export async function damagedIn(log: Log, fetch: Fetch): Promise<string | null> {
-  let damaged: string | null = null
+/** The segments that cannot be read as they were written, the first ones of very many. */
+export async function damagedIn(log: Log, fetch: Fetch): Promise<string[]> {
+  const damaged: string[] = []
   for (const name of log.segments)
     await readSegment(log, name, fetch).catch((error: unknown) => {
       if (!(error instanceof BackupDamaged)) throw error
-      damaged = name
+      if (damaged.length < damagedAtMost) damaged.push(name)
     })
   return damaged
 }

@@ -312,8 +312,8 @@ export const makeBackupsOnHost = ({ scripts, scratch, freeBytes, serviceLabel, a
       const { log } = order
       const verified = await verifyCopy(deployServerId, executionId, order)
       const fetch = (name: string) => segment(deployServerId, executionId, null, name)
-      const damaged = log && (await damagedIn(log, fetch))
-      return damaged ? { ...verified, damaged_segment: damaged } : verified
+      const damaged_segments = log ? await damagedIn(log, fetch) : []
+      return damaged_segments.length > 0 ? { ...verified, damaged_segments } : verified
     },
 
     /** Restores a copy into the new volume of a database, compares it, and ends the engine. Throws as verifyOnHost. */

@@ -160,21 +160,27 @@ const tellPaused = async (
   })
 }
 
-/** Notes that a segment is damaged in storage, and tells it. Bases before it lead to the moments before it, those after it to the end. */
-export const noteDamagedSegment = (archiveId: string, name: string): Promise<void> =>
+/**
+ * Notes that segments are damaged in storage, and tells it once. Bases before one lead to the moments before it, those after
+ * the last to the end.
+ */
+export const noteDamagedSegments = (archiveId: string, names: string[]): Promise<void> =>
   transaction(async () => {
     const archive = await Archive.findById(archiveId).setOptions(everyTenant).lean()
-    if (!archive || archive.damaged_segments.includes(name)) return
+    const known = new Set(archive?.damaged_segments)
+    const found = names.filter((name) => !known.has(name))
+    if (!archive || found.length === 0) return
     const { _id, tenant_id, deploy_server_id, database_id, is_current } = archive
     const due = is_current ? { base_due_at: new Date() } : {}
-    await Archive.updateOne({ _id, tenant_id }, { $addToSet: { damaged_segments: name }, $set: due })
+    const noted = { $addToSet: { damaged_segments: { $each: found } } }
+    await Archive.updateOne({ _id, tenant_id }, { ...noted, $set: due })
     const database = await Database.findOne({ _id: database_id, tenant_id }).lean()
     await tellEvent({
       tenant_id,
       deploy_server_id,
       kind: 'archive.damaged',
       message: `The archived log of ${database?.name ?? 'a database'} is damaged: the database cannot be recovered to moments between the damage and its next base backup`,
-      data: { database: { id: database_id, name: database?.name ?? null }, segment: name },
+      data: { database: { id: database_id, name: database?.name ?? null }, segment: found[0], segments: found.length },
     })
   }, archiveId)
 

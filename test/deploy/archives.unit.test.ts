@@ -92,7 +92,7 @@ describe('segments', () => {
   })
 
   test('that were changed, moved or removed are found', async () => {
-    expect(await damagedIn(log, fetch)).toBeNull()
+    expect(await damagedIn(log, fetch)).toEqual([])
     const missing = Object.assign(new Error('gone'), { code: 'part_missing' })
     const others: ((name: string) => Promise<Readable>)[] = [
       () => fetch(named('9')),
@@ -100,7 +100,10 @@ describe('segments', () => {
       async (name) => Readable.from([(await stored(name)).fill(0, 100, 101)]),
     ]
     for (const other of others)
-      expect(await damagedIn(log, (name) => (name === names[1] ? other(name) : fetch(name)))).toBe(names[1])
+      expect(await damagedIn(log, (name) => (name === names[1] ? other(name) : fetch(name)))).toEqual([
+        names[1],
+      ])
+    expect(await damagedIn(log, () => Promise.reject(missing))).toEqual(names)
     await expect(damagedIn(log, () => Promise.reject(new Error('away')))).rejects.toThrow('away')
   })
 })
