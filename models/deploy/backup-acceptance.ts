@@ -27,6 +27,8 @@ import { nextTime } from './scheduled-tasks.ts'
 
 /** A backup that is later than this, because the platform was down, is missed. */
 const latestMs = 60 * 60_000
+/** So many times that were missed at once are counted. */
+const missedAtMost = 1_000
 /** How many executions of a schedule that did not succeed are kept. */
 const keptFailures = 50
 /** How many backups are removed in one transaction. */
@@ -125,7 +127,10 @@ async function newExecution(
   }
 }
 
-/** Begins the backup of a schedule that is due, and sets its next time, together. Nothing happens if another worker has done so. */
+/**
+ * Begins the backup of a schedule that is due, and sets its next time, together. Of several times that have passed, the last
+ * is made, and the others are told as one. Nothing happens if another worker has done so.
+ */
 export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument): Promise<void> =>
   transaction(async () => {
     const backup = await Backup.findOne({ _id, tenant_id, next_at: due }).lean()
@@ -134,36 +139,63 @@ export const beginDueBackup = ({ _id, tenant_id, next_at: due }: BackupDocument)
     await Backup.updateOne({ _id, tenant_id, next_at: due }, { $set: { next_at: nextTime(backup, now) } })
     const database = await Database.findOne({ _id: backup.database_id, tenant_id }).lean()
     if (!database || database.status === 'deleting') return
+    const { last, before } = timesUntil(now, backup, due)
+    const isLate = now.getTime() - last.getTime() > latestMs
+    const missed = isLate ? before + 1 : before
+    if (missed > 0) await miss(database, backup, due, whyLate(missed))
+    if (isLate) return
     const { target_id } = backup
-    const why = await whyNot(database, now.getTime() - due.getTime(), target_id)
-    if (why === null) {
-      await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: due, target_id })
-      return
-    }
-    const id = newId()
-    const skipped = { status: 'skipped', status_reason: why, ended_at: now }
-    await new BackupExecution({
-      ...(await newExecution(database, id, { backup, at: due, target_id })),
-      _id: id,
-      tenant_id,
-      ...skipped,
-    }).save()
-    await tidySoon(backup)
-    await tellEvent({
-      tenant_id,
-      deploy_server_id: database.deploy_server_id,
-      kind: 'backup.missed',
-      message: `${database.name} was not backed up: ${why}`,
-      data: { database: shown(database), scheduled_at: due.toISOString(), reason: why },
-    })
+    const why = await whyNot(database, target_id)
+    if (why !== null) return miss(database, backup, last, why)
+    await acceptBackupExecution({ tenant_id, id: null }, database, { backup, at: last, target_id })
   }, _id)
 
-async function whyNot(
+/** The last time of a schedule that has passed, and how many did before it: of very many, those that were counted. */
+function timesUntil(now: Date, backup: BackupDocument, due: Date): { last: Date; before: number } {
+  let [last, before] = [due, 0]
+  for (;;) {
+    const counts = before < missedAtMost
+    const since = counts ? last : new Date(Math.max(last.getTime(), now.getTime() - latestMs))
+    const next = nextTime(backup, since)
+    if (!next || next > now) return { last, before }
+    last = next
+    before++
+  }
+}
+
+function whyLate(missed: number): string {
+  const others = missed - 1
+  const counted = others < missedAtMost ? others : `${missedAtMost} or more`
+  return `The platform was down at the scheduled time${others === 0 ? '' : ` and at ${counted} after it`}`
+}
+
+/** Records a backup that is not made, and tells it. */
+async function miss(
   database: DatabaseDocument,
-  lateMs: number,
-  target_id: string | null,
-): Promise<string | null> {
-  if (lateMs > latestMs) return 'The platform was down at the scheduled time'
+  backup: BackupDocument,
+  at: Date,
+  why: string,
+): Promise<void> {
+  const { tenant_id, target_id } = backup
+  const id = newId()
+  const skipped = { status: 'skipped', status_reason: why, ended_at: new Date() }
+  await new BackupExecution({
+    ...(await newExecution(database, id, { backup, at, target_id })),
+    _id: id,
+    tenant_id,
+    ...skipped,
+  }).save()
+  await tidySoon(backup)
+  await tellEvent({
+    tenant_id,
+    deploy_server_id: database.deploy_server_id,
+    kind: 'backup.missed',
+    message: `${database.name} was not backed up: ${why}`,
+    data: { database: shown(database), scheduled_at: at.toISOString(), reason: why },
+  })
+}
+
+async function whyNot(database: DatabaseDocument, target_id: string | null): Promise<string | null> {
   if (database.status !== 'running') return `The database was ${database.status}`
   if (await openBackup(database)) return 'The previous backup had not ended'
   if (target_id) return null

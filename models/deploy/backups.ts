@@ -74,6 +74,9 @@ export type BackupFields = Pick<
 const timed = (fields: Pick<BackupFields, 'frequency' | 'timezone' | 'enabled'>): Date | null =>
   fields.enabled ? nextTime(fields, new Date()) : null
 
+const isTimedAs = (backup: BackupDocument, set: Partial<BackupFields>): boolean =>
+  (['frequency', 'timezone', 'enabled'] as const).every((key) => (set[key] ?? backup[key]) === backup[key])
+
 /** Throws NotFound, InvalidInput, NameTaken and `too_many_backups`. */
 export const createBackup = (
   { _id: database_id, tenant_id, deploy_server_id }: DatabaseDocument,
@@ -99,7 +102,10 @@ export const createBackup = (
     }, database_id),
   )
 
-/** Throws NotFound, InvalidInput and NameTaken. The next time is computed anew, and what it no longer keeps is removed. */
+/**
+ * Throws NotFound, InvalidInput and NameTaken. The next time is computed anew if the timing changes, and what it no longer
+ * keeps is removed.
+ */
 export const changeBackup = (
   backup: BackupDocument,
   changes: { [Field in keyof BackupFields]?: BackupFields[Field] | undefined },
@@ -110,9 +116,13 @@ export const changeBackup = (
       const given = Object.entries(changes).filter(([, value]) => value !== undefined)
       const set = Object.fromEntries(given) as Partial<BackupFields>
       if (set.target_id) await holdTarget(tenant_id, set.target_id)
+      const before = await Backup.findOne({ _id, tenant_id }).lean()
+      if (!before) throw new NotFound('backup schedule')
+      // A backup that is due is not forgotten.
+      const next_at = isTimedAs(before, set) ? before.next_at : timed({ ...before, ...set })
       const changed = await Backup.findOneAndUpdate(
         { _id, tenant_id },
-        { $set: { ...set, next_at: timed({ ...backup, ...set }), tidy_at: new Date() } },
+        { $set: { ...set, next_at, tidy_at: new Date() } },
         { returnDocument: 'after' },
       ).lean()
       if (!changed) throw new NotFound('backup schedule')

@@ -151,6 +151,39 @@ describe('a schedule of backups', () => {
     expect(missed).toMatchObject({ status: 'skipped', status_reason: reason, scheduled_at: next_at })
   })
 
+  test('makes the last of several backups whose times have passed, and tells the others as one', async () => {
+    const database = await records.database()
+    const next_at = new Date(Math.floor(Date.now() / 3_600_000) * 3_600_000 - 5 * 3_600_000)
+    const { _id: backup_id } = await records.schedule(database, { frequency: '0 * * * *', next_at })
+    const of = { backup_id, tenant_id: tenant.id }
+    const made = await eventually(() => BackupExecution.findOne({ ...of, status: { $ne: 'skipped' } }).lean())
+    expect(Date.now() - Number(made?.scheduled_at)).toBeLessThan(3_600_000)
+    const missed = await BackupExecution.find({ ...of, status: 'skipped' }).lean()
+    // One more if an hour has begun meanwhile.
+    const status_reason = expect.stringMatching(
+      /^The platform was down at the scheduled time and at [45] after it$/,
+    )
+    expect(missed).toMatchObject([{ scheduled_at: next_at, status_reason }])
+
+    const minutely = { frequency: '* * * * *', next_at: new Date(Date.now() - 3 * day) }
+    const { _id: often } = await records.schedule(await records.database(), minutely)
+    const many = await eventually(() =>
+      BackupExecution.findOne({ backup_id: often, tenant_id: tenant.id, status: 'skipped' }).lean(),
+    )
+    expect(many?.status_reason).toMatch(/and at 1000 or more after it$/)
+    await Backup.deleteOne({ _id: often, tenant_id: tenant.id })
+  })
+
+  test('keeps its next time, which may be due, unless its timing changes', async () => {
+    const next_at = new Date(Date.now() + 1.5 * day)
+    const schedule = await records.schedule(await records.database(), { next_at })
+    const same = { keep_count: 3, keep_days: 9, frequency: schedule.frequency, enabled: true }
+    expect(await changeBackup(schedule, same)).toMatchObject({ keep_count: 3, next_at })
+    const { next_at: other } = await changeBackup(schedule, { timezone: 'Asia/Tokyo' })
+    expect(other).not.toEqual(next_at)
+    expect(await changeBackup(schedule, { enabled: false })).toMatchObject({ next_at: null })
+  })
+
   test('keeps the last 50 of those that it missed, and no more', async () => {
     const database = await records.database({ status: 'stopped' })
     const { _id: backup_id } = await records.schedule(database)
