@@ -25,6 +25,8 @@ export type Count = z.infer<typeof Count>
 
 /** More tables than this are refused: their counts are one record. */
 export const countsAtMost = 20_000
+/** Of a report with so many: what one record can hold. */
+export const reportAtMostKib = 16 * 1024
 
 /** What a host needs to write a copy. `key`: 32 bytes in base64. */
 export const DumpOrder = z.object({

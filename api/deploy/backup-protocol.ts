@@ -7,6 +7,7 @@ import {
   partAtMostKib,
   PartPlace,
   partType,
+  reportAtMostKib,
   SegmentName,
 } from '../../lib/backup-protocol.ts'
 import {
@@ -70,6 +71,7 @@ export const backupProtocol = [
     summary: 'Say that all parts of a backup are there',
     params,
     body: DumpReport,
+    json_kib: reportAtMostKib,
     responses: { 204: null },
     handle: async ({ caller, params: { id, server_id, execution_id }, body }) => {
       own(caller, id)

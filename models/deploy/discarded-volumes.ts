@@ -16,7 +16,8 @@ export async function noteVolumesDiscarded(deploy_server_id: string, volume_node
     await KeptVolumes.deleteOne({ _id, tenant_id })
     await KeptServiceVolumes.deleteOne({ _id, tenant_id })
   }
-  const empty = { runs: false, applied: null, has_data: false, volume_node: null, machine_port: null }
+  const gone = { volume_node: null, machine_port: null, former_volumes: [] }
+  const empty = { runs: false, applied: null, has_data: false, ...gone }
   const status_reason = `${volume_node} was replaced, and its volumes were discarded: a start makes an empty database`
   await Database.updateMany(
     { ...lost, operation_id: null },

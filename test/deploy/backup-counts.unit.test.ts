@@ -1,6 +1,8 @@
 import { describe, expect, test } from '@jest/globals'
 import { compared, parseCounts, parseFound } from '../../activities/host/backup-counts.ts'
+import { backupProtocol } from '../../api/deploy/backup-protocol.ts'
 import { BackupDamaged } from '../../drivers/errors.ts'
+import { countsAtMost } from '../../lib/backup-protocol.ts'
 
 // What was restored is compared with what the dump says of itself: by an exact number, or by a range where keys expire.
 
@@ -52,4 +54,10 @@ describe('a restored copy', () => {
 
 test('a dump that says nothing of itself is refused with any data', () => {
   expect(() => compared([], parseFound('count 1 app.rows'))).toThrow('app.rows is in the restored data')
+})
+
+test('the platform takes a report with the most tables and long names', () => {
+  const counts = Array.from({ length: countsAtMost }, () => ({ name: 'x'.repeat(255), least: 1e9, most: 1e9 }))
+  const takes = backupProtocol.find(({ method, path }) => method === 'PUT' && path.endsWith('/copy'))
+  expect(JSON.stringify({ counts }).length).toBeLessThan((takes?.json_kib ?? 0) * 1024)
 })

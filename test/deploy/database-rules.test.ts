@@ -15,6 +15,7 @@ import {
   forgetFormerVolume,
 } from '../../models/deploy/database-acceptance.ts'
 import { Database, type DatabaseDocument } from '../../models/deploy/databases.ts'
+import { noteVolumesDiscarded } from '../../models/deploy/discarded-volumes.ts'
 import type { DatabaseImages } from '../../models/deploy/engines/index.ts'
 import { baseFor, seenPointInTime } from '../../models/deploy/point-in-time.ts'
 import { dataStorageOf } from '../../models/deploy/storages.ts'
@@ -321,6 +322,21 @@ test('a former volume that does not serve is a former volume again, and is not d
   await forgetFormerVolume(database, older.storage_id)
   const gone = refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
   await expect(gone).rejects.toMatchObject({ type: 'not_found' })
+})
+
+test('a database whose worker lost its volumes does not go back to a former one', async () => {
+  const former = { storage_id: newId(), version: '8.0.3', kept_at: new Date() }
+  const { _id, tenant_id, deploy_server_id } = await records.database({
+    volume_node: 'w7',
+    former_volumes: [former],
+  })
+  await noteVolumesDiscarded(deploy_server_id, 'w7')
+  expect(await Database.findOne({ _id, tenant_id }).lean()).toMatchObject({
+    status: 'error',
+    former_volumes: [],
+  })
+  const asked = acceptRestore(by(), _id, { volume_id: former.storage_id }, images)
+  await expect(asked).rejects.toMatchObject({ status: 422 })
 })
 
 const named = (number: number) => `00000001000000000000000${number}`
