@@ -180,7 +180,11 @@ export const noteDamagedSegments = (archiveId: string, names: string[]): Promise
       deploy_server_id,
       kind: 'archive.damaged',
       message: `The archived log of ${database?.name ?? 'a database'} is damaged: the database cannot be recovered to moments between the damage and its next base backup`,
-      data: { database: { id: database_id, name: database?.name ?? null }, segment: found[0], segments: found.length },
+      data: {
+        database: { id: database_id, name: database?.name ?? null },
+        segment: found[0],
+        segments: found.length,
+      },
     })
   }, archiveId)
 

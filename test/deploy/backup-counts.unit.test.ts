@@ -57,7 +57,11 @@ test('a dump that says nothing of itself is refused with any data', () => {
 })
 
 test('the platform takes a report with the most tables and long names', () => {
-  const counts = Array.from({ length: countsAtMost }, () => ({ name: 'x'.repeat(255), least: 1e9, most: 1e9 }))
+  const counts = Array.from({ length: countsAtMost }, () => ({
+    name: 'x'.repeat(255),
+    least: 1e9,
+    most: 1e9,
+  }))
   const takes = backupProtocol.find(({ method, path }) => method === 'PUT' && path.endsWith('/copy'))
   expect(JSON.stringify({ counts }).length).toBeLessThan((takes?.json_kib ?? 0) * 1024)
 })

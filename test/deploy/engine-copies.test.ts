@@ -137,7 +137,10 @@ describeUpgrades('a copy of PostgreSQL', () => {
   test('becomes the same data in a newer major version', async () => {
     await makeDatabaseImages('postgresql')
     const { write, read } = copiedData.postgresql
-    const [older, newer] = [await runEngine('postgresql', { version: '16.10' }), await runEngine('postgresql', { version: '17.6' })]
+    const [older, newer] = [
+      await runEngine('postgresql', { version: '16.10' }),
+      await runEngine('postgresql', { version: '17.6' }),
+    ]
     const [from, to] = [Number.parseInt(await versionOf(older)), Number.parseInt(await versionOf(newer))]
     expect(from).toBeLessThan(to)
     await older.ask(write)

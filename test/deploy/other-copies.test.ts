@@ -70,7 +70,10 @@ describeEngines('a backup of another database', () => {
         `docker run --rm keelson/test-postgresql:17.6 psql '${at}' -tAc 'SELECT count(*) FROM rows' 2>&1 || true`,
       )
     expect(await ask(String(url))).toMatch(new RegExp(`^${rows}$`, 'm'))
-    const former = String(url).replace(/:\w+@/, `:${passwordOf((await databases.get(id)).connection_string)}@`)
+    const former = String(url).replace(
+      /:\w+@/,
+      `:${passwordOf((await databases.get(id)).connection_string)}@`,
+    )
     expect(await ask(former)).toContain('password authentication failed')
     for (const one of [id, other.id]) await remove(one)
   })

@@ -27,7 +27,11 @@ interface EngineOptions {
 /** As the platform runs it, but without a network. removeTestContainers() takes it away. */
 export async function runEngine(
   type: DatabaseType,
-  { version = engineOf(type).versions[0] ?? '', configuration = {}, password = copied.password }: EngineOptions = {},
+  {
+    version = engineOf(type).versions[0] ?? '',
+    configuration = {},
+    password = copied.password,
+  }: EngineOptions = {},
 ) {
   const { env, command, memory_mib, healthy, copies } = engineOf(type)
   const credentials = { ...copied, password }

@@ -111,7 +111,10 @@ async function putUsers(admin: Db, users: Document[]): Promise<void> {
   const from = { tempUsersCollection: 'admin.tempusers', db: '', drop: given.includes('--drop') }
   await admin.command({ _mergeAuthzCollections: 1, ...from })
   // The tool ignores that it may do this no more.
-  await admin.collection('tempusers').drop().catch(() => {})
+  await admin
+    .collection('tempusers')
+    .drop()
+    .catch(() => {})
 }
 
 const endOfDocuments = Buffer.alloc(4)

@@ -88,8 +88,4 @@ client -e "SELECT CONCAT('SELECT CONCAT(''count '', COUNT(*), '' '', ', QUOTE(CO
 }
 
 export const mariadbCopies = copiesLikeMariaDb('MARIADB', 'mariadb', 'mariadb-dump')
-export const mysqlCopies = copiesLikeMariaDb(
-  'MYSQL',
-  'mysql',
-  'mysqldump --set-gtid-purged=OFF',
-)
+export const mysqlCopies = copiesLikeMariaDb('MYSQL', 'mysql', 'mysqldump --set-gtid-purged=OFF')
