@@ -7,6 +7,8 @@ export type Lookup = (name: string) => string | undefined
 
 /** A variable within the default of a variable, and so on. */
 const deepest = 32
+/** The values of all variables, each as often as it is used: a short text could use a long one many times. */
+const charactersAtMost = 1024 ** 2
 
 const start = /\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(:?[-?+])?)/g
 
@@ -84,11 +86,18 @@ function replacedText(text: string, lookup: Lookup): { value: string; fault?: st
 
 /** Replaces the variables in all texts of a value; keys stay as they are. Adds to `faults` what cannot be replaced. */
 export function interpolate(value: unknown, lookup: Lookup, faults: Fault[]): unknown {
+  let left = charactersAtMost
+  const bounded: Lookup = (name) => {
+    const found = lookup(name)
+    left -= found?.length ?? 0
+    if (left < 0) throw new BadVariable('is too long: all variables together may have 1 MiB')
+    return found
+  }
   // What aliases stand for is there many times, and is replaced once.
   const texts = new Map<string, ReturnType<typeof replacedText>>()
   const objects = new Map<object, unknown>()
   const inText = (text: string, path: Path): string => {
-    const done = texts.get(text) ?? replacedText(text, lookup)
+    const done = texts.get(text) ?? replacedText(text, bounded)
     texts.set(text, done)
     if (done.fault) faults.push({ path, message: done.fault })
     return done.value

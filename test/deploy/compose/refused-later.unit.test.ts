@@ -53,6 +53,12 @@ describe('what the Swarm would refuse is refused with its line:', () => {
     expect(render(text('volumes: [a:/d]'), {}, storageOf('other')).containers[0]?.volumes).toHaveLength(1)
   })
 
+  test('a short text that would be long with its variables', () => {
+    const bomb = withKeys(`command: "${'$V'.repeat(10_000)}"`)
+    const [error] = refusedAs(bomb, { V: 'x'.repeat(32_768) })
+    expect(error).toMatchObject({ line: 4, message: expect.stringContaining('1 MiB') })
+  })
+
   test('configs that are empty or too large', () => {
     const configs = `configs:\n  none: { content: "" }\n  large: { content: "\${LARGE}" }\n`
     const errors = refusedAs(configs + withKeys(), { LARGE: 'x'.repeat(500 * 1024 + 1) })
