@@ -42,7 +42,7 @@ describeEngines('a backup of another database', () => {
     const refused = await databases.restore(other.id, execution)
     expect(await refused.operation.end()).toMatchObject({
       state: 'failed',
-      error: { code: 'backup_failed', title: expect.stringContaining('more than 16 databases') },
+      error: { code: 'backup_failed', detail: expect.stringContaining('more than 16 databases') },
     })
     expect(await inside.containers(other.id)).toEqual([container])
     expect(await inside.count(other.id, 'redis')).toBe(rows)
