@@ -10,6 +10,7 @@ import {
   makeDatabaseImages,
 } from '../support/database-images.ts'
 import { inPostgresql } from '../support/database-insides.ts'
+import { describeEngines } from '../support/describe-engines.ts'
 import { copied, type Dumped, type RunningEngine, runEngine } from '../support/engine-copies.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -21,9 +22,9 @@ const here = (hasEngines ? (Object.keys(copiedData) as (keyof typeof copiedData)
 
 afterAll(removeTestContainers)
 
-const describeEngines = here.length ? describe.each(here) : describe.skip.each(here)
+const describeCopies = here.length ? describe.each(here) : describe.skip.each(here)
 
-describeEngines('a copy of %s', (type) => {
+describeCopies('a copy of %s', (type) => {
   const data = copiedData[type]
   let engine: RunningEngine
   let dumped: Dumped
@@ -104,9 +105,7 @@ describeEngines('a copy of %s', (type) => {
   })
 })
 
-const describeSettings = hasEngines ? describe : describe.skip
-
-describeSettings('an engine that is started to take a copy', () => {
+describeEngines('an engine that is started to take a copy', () => {
   test.each<['redis' | 'mariadb', string, Configuration, string]>([
     ['redis', 'more databases than usual', { databases: 64 }, 'redis-cli -n 20 set a b'],
     [

@@ -14,6 +14,7 @@ import type { RouteTargets } from '../../drivers/load-balancers.ts'
 import type { DeploymentActivities, Routed } from '../../activities/deploy/deployments.ts'
 import type { WantedVolumes } from '../../activities/deploy/volumes.ts'
 import type { HostActivities } from '../../activities/host/index.ts'
+import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { ensureRegistry } from './builds.ts'
@@ -49,7 +50,7 @@ async function awaitTurn(id: string): Promise<void> {
   }
 }
 
-/** `later`: what is done stays done, so a load balancer that does not answer applies its routes when it is back. */
+/** `orLater`: what is done stays done, so a load balancer that does not answer applies its routes when it is back. */
 interface Routing {
   orLater?: boolean
 }
@@ -145,8 +146,7 @@ const isNotTakenUp = (error: unknown): boolean =>
 
 const isUnanswered = (error: unknown): boolean =>
   error instanceof ActivityFailure &&
-  (error.cause instanceof TimeoutFailure ||
-    (error.cause instanceof ApplicationFailure && error.cause.type === 'engine_unavailable'))
+  (error.cause instanceof TimeoutFailure || isFailure(error.cause, 'engine_unavailable'))
 
 /** Destroys the volumes that no storage has any more; all of them, unless it keeps any. */
 export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {

@@ -1,17 +1,11 @@
-import {
-  ActivityFailure,
-  ApplicationFailure,
-  CancellationScope,
-  isCancellation,
-  patched,
-  proxyLocalActivities,
-} from '@temporalio/workflow'
+import { CancellationScope, isCancellation, patched, proxyLocalActivities } from '@temporalio/workflow'
 import type { AwaitedContainer } from '../../lib/deploy-protocol.ts'
 import type { DeploymentActivities } from '../../activities/deploy/deployments.ts'
 import type { ServiceActivities, ServicePlan } from '../../activities/deploy/services.ts'
 import { durable, type Work } from '../durable.ts'
 import { on } from '../hosts.ts'
 import { endDeployments } from './applications.ts'
+import { typeOf } from './backups.ts'
 import { apply, balance, keepVolumes, onManager, servesWithin, triesToTidy } from './deployments.ts'
 
 const platform = proxyLocalActivities<ServiceActivities & DeploymentActivities>({
@@ -99,17 +93,15 @@ async function start(work: Work<unknown>, restart: number | null = null): Promis
     ran = plan.runs
     await bring(work, plan, restart)
   } catch (error) {
-    if (isCancellation(error) || (!ran && isRefused(error) && patched('refused services end')))
+    if (
+      isCancellation(error) ||
+      (!ran && typeOf(error) === 'engine_refused' && patched('refused services end'))
+    )
       work.undo(() => halt(work.id))
     throw error
   }
   await settle(work)
 }
-
-const isRefused = (error: unknown): boolean =>
-  error instanceof ActivityFailure &&
-  error.cause instanceof ApplicationFailure &&
-  error.cause.type === 'engine_refused'
 
 const running = { status: 'running' }
 const rules = { onFailure: 'error', onCancel: 'stopped' }

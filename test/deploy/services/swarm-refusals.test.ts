@@ -8,8 +8,8 @@ import { eventually } from '../../support/eventually.ts'
 import { leftOfServices } from '../../support/services-left.ts'
 import { makeTenant, type TestTenant } from '../../support/tenants.ts'
 
-// What a Swarm refuses. The tests have a deploy server of their own: while one of its services is refused, changes of the others
-// may fail.
+// What a Swarm refuses. The tests have a deploy server of their own: a service whose restart is refused stays wanted, and is tried
+// again by each change of the others.
 
 let tenant: TestTenant
 let server: DeployServerBody
