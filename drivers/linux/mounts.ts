@@ -169,7 +169,9 @@ enter();
 my $folder = '';
 for my $name (grep { length } split('/', $target)) {
   $folder .= "/$name";
-  -d $folder or mkdir($folder, 0755) or die "mkdir: $!\\n";
+  next if mkdir($folder, 0755);
+  my $why = $!;
+  -d $folder or die "mkdir: $why\\n"; # another disk's mount may have made it
 }
 call('move_mount', 429, $tree, $empty, $cwd, $target, 0x14);
 `

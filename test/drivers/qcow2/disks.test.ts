@@ -1,6 +1,7 @@
 import { readdir, rm, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from '@jest/globals'
+import { mountInside } from '../../../drivers/linux/mounts.ts'
 import { userOf } from '../../../drivers/system/confinement.ts'
 import { processesWith } from '../../../drivers/system/programs.ts'
 import { newId } from '../../../lib/ids.ts'
@@ -195,6 +196,15 @@ withHosts('disks', () => {
       await inContainer(container, 'echo 0 > /disks/0/file; echo 1 > /disks/1/file')
       await here.disks.detach(ids[0] ?? '')
       expect(await inContainer(container, 'ls /disks/0; cat /disks/1/file')).toBe('1')
+    })
+
+    test('mounts that begin at one moment share the new folders above them', async () => {
+      const container = await running()
+      const pid = await pidOf(container)
+      const above = `/${'deep/'.repeat(100)}`
+      const paths = Array.from({ length: 8 }, (_, index) => `${above}${index}`)
+      await Promise.all(paths.map((mount_path) => mountInside(here.settings.run, { pid, mount_path })))
+      expect((await inContainer(container, `ls ${above}`)).split('\n')).toHaveLength(paths.length)
     })
 
     test('a disk in use is not detached; the refusal says so', async () => {
