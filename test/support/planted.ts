@@ -20,8 +20,11 @@ const secretFields = new Set(
     'public_connection_string',
   ]),
 )
-// Shorter values would be found by chance.
+// Values that are shorter, or that repeat few characters to be large, would be found by chance.
 const shortest = 11
+const fewestCharacters = 4
+const isDistinct = (text: string): boolean =>
+  text.length >= shortest && new Set(text).size >= fewestCharacters && !text.includes('\n')
 
 /** A file with one secret a line, because each test file runs in its own process. */
 export const plantedFile = (): string => join(layout.state, 'planted')
@@ -35,7 +38,7 @@ export function plant(token: string | undefined, sent: unknown, answer: Answer):
 }
 
 export function plantAll(found: string[]): void {
-  const fresh = found.filter((text) => text.length >= shortest && !/\n/.test(text) && !known.has(text))
+  const fresh = found.filter((text) => isDistinct(text) && !known.has(text))
   for (const text of fresh) known.add(text)
   if (fresh.length) appendFileSync(plantedFile(), `${fresh.join('\n')}\n`, { mode: 0o600 })
 }
