@@ -203,8 +203,8 @@ withHosts('disks', () => {
       const pid = await pidOf(container)
       const above = `/${'deep/'.repeat(100)}`
       const paths = Array.from({ length: 8 }, (_, index) => `${above}${index}`)
-      await Promise.all(paths.map((mount_path) => mountInside(here.settings.run, { pid, mount_path })))
-      expect((await inContainer(container, `ls ${above}`)).split('\n')).toHaveLength(paths.length)
+      await Promise.all(paths.map((mount_path) => mountInside(import.meta.dirname, { pid, mount_path })))
+      expect(await inContainer(container, `ls ${above}`)).toBe('0  1  2  3  4  5  6  7')
     })
 
     test('a disk in use is not detached; the refusal says so', async () => {
