@@ -164,7 +164,7 @@ function filesOf({ keys, around, fault }: Reading, claim: Claim): Mounts['files'
     if (content === undefined) fault(at, `${source} is not among the configs of this text`)
     else if (uid !== '0' || gid !== '0') fault(at, 'must have the uid and gid 0: files belong to root')
     else if (!Number.isInteger(mode) || mode < 0 || mode > 0o777)
-      fault([...at, 'mode'], 'must be 0 to 0o777, such as 0o440')
+      fault([...at, 'mode'], 'must be 0 to 0777, such as 0440')
     else if (claim(mount_path, at)) return [{ mount_path, content, mode }]
     return []
   })

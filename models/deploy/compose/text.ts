@@ -9,6 +9,7 @@ import {
   LineCounter,
   type Node,
   Parser,
+  type ScalarTag,
 } from 'yaml'
 import { type InputError, InvalidInput } from '../../../lib/problem.ts'
 
@@ -81,9 +82,22 @@ export function parseText(text: string): ParsedText {
   }
 }
 
+/** `0440`, as Docker Compose reads it; YAML 1.2 has only `0o440`. */
+const octal: ScalarTag = {
+  tag: 'tag:yaml.org,2002:int',
+  default: true,
+  test: /^[-+]?0[0-7]+$/,
+  resolve: (digits) => Number.parseInt(digits, 8),
+}
+
 function compose(text: string, lines: LineCounter): Document {
   const tokens = tokensOf(text, lines)
-  const composer = new Composer({ prettyErrors: false, merge: true, uniqueKeys: true })
+  const composer = new Composer({
+    prettyErrors: false,
+    merge: true,
+    uniqueKeys: true,
+    customTags: (tags) => [octal, ...tags],
+  })
   const [document, second] = [...composer.compose(tokens, true, text.length)]
   if (!document || second) throw new InvalidInput(422, [errorAt(1, 'must be one YAML document')])
   return document

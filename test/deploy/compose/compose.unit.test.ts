@@ -27,7 +27,7 @@ services:
     ports: ["8080:80", { target: 9090 }]
     depends_on: { db: { condition: service_healthy } }
     restart: unless-stopped
-    configs: [{ source: page, target: /www/index.html }]
+    configs: [{ source: page, target: /www/index.html, mode: 0440 }]
     tmpfs: /tmp:size=16m
     cap_drop: [ALL]
     cap_add: [CAP_CHOWN]
@@ -52,7 +52,7 @@ configs: { page: { content: "hello" } }
     ports: [80, 9090],
     depends_on: [{ name: 'db', condition: 'service_healthy' }],
     restart: 'always',
-    files: [{ mount_path: '/www/index.html', content: 'hello', mode: 0o444 }],
+    files: [{ mount_path: '/www/index.html', content: 'hello', mode: 0o440 }],
     tmpfs: [{ mount_path: '/tmp', size_mib: 16 }],
     capabilities: { add: ['CHOWN'], drop: ['ALL'] },
     cpu_cores: 0.5,
