@@ -93,7 +93,7 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
       machine_kind,
       restarts: providerOf(machine_kind).restarts,
       lb_id: server.lb_id,
-      missing: names.filter((name) => !server.nodes.some((node) => node.name === name && node.registered)),
+      missing: names.filter((name) => !server.nodes.some((node) => node.name === name && isThere(node))),
       extra: server.nodes
         .map(({ name }) => name)
         .filter((name) => !names.includes(name))
@@ -220,6 +220,10 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
     }
   },
 })
+
+/** One that joins when its host is back is not waited for. */
+const isThere = ({ registered, machine_id, joins_when_back }: DeployNode): boolean =>
+  registered || (machine_id !== null && joins_when_back === true)
 
 export type DeployServerActivities = ReturnType<typeof makeDeployServerActivities>
 

@@ -45,6 +45,8 @@ export interface DeployNode {
   resting?: boolean
   /** A new Swarm was formed while its host did not answer, or its Swarm no longer knows it: it joins once the host answers. */
   joins_when_back?: boolean
+  /** When the platform last tried to repair it. */
+  rescued_at?: Date
 }
 
 /** A control plane and workers, on which a tenant's applications run, behind a load balancer of its own. */
@@ -68,7 +70,7 @@ export interface DeployServerDocument
   manager_node_id: string | null
   /** The operation that last replaced a machine. */
   replacement_id: string | null
-  /** When the platform last began to replace a lost machine. */
+  /** When the platform last tried to repair a machine, or an operation failed. */
   rescued_at: Date | null
   /** The password of the platform at the registry on its worker, sealed; `-`: it has none yet. */
   registry_password_sealed: string
@@ -110,8 +112,10 @@ export const DeployServer = mongoose.model<DeployServerDocument>('DeployServer',
 export const deployServerResource = defineResource('deploy_server', DeployServer, deployServerStates, {
   feed: wholeFeed,
   // In the transaction that makes it ready, so that a ready deploy server has credentials.
-  async comesToRest({ _id, tenant_id }) {
-    await DeployServer.updateOne({ _id, tenant_id }, { $set: { init_step: null } }) // also after a failure
+  async comesToRest({ _id, tenant_id, ended }) {
+    // A repair that fails after an hour must leave the tenant time for changes.
+    const pause = ended === 'failed' ? { rescued_at: new Date() } : {}
+    await DeployServer.updateOne({ _id, tenant_id }, { $set: { init_step: null, ...pause } })
     if (await DeployServer.exists({ _id, tenant_id, status: 'ready' }))
       await ensureDeployCredentials({ _id, tenant_id })
   },

@@ -60,7 +60,6 @@ async function lookAt(
   for (const node of server.nodes) await noteReach(server, node, lost, now)
   if (server.status !== 'ready' || server.operation_id !== null) return
   const isDue = (server.rescued_at?.getTime() ?? 0) < now - againAfterMs
-  // The control plane first: workers join it.
   const gone = server.nodes.filter(
     ({ machine_id }) => machine_id === null || (lost.get(machine_id) ?? now) < now - givenUpAfterMs,
   )
@@ -127,27 +126,32 @@ export async function noteReplaced(_id: string, name: string, replacement_id: st
 /** What came of an attempt to repair something of a machine. */
 type Attempt = 'begun' | 'refused' | 'needless'
 
-/** Begins one repair: the next one has to wait for its end. */
+/** Begins one repair: the next one has to wait for its end. One that fails must not keep the others waiting. */
 async function rescueFirst(
   server: DeployServerDocument,
   { gone, back }: { gone: DeployNode[]; back: DeployNode[] },
   now: number,
 ): Promise<void> {
   const { _id, tenant_id } = server
-  const repairs = [
-    ...gone.map((node) => async () => {
-      const stays = node.machine_id !== null && (await withVolumesOn(server, node.name)).length > 0
-      return stays ? moveOthers(server, node, now) : replace(server, node.name)
-    }),
-    ...back.map((node) => () => join(server, node.name)),
-  ]
-  let isTried = false
-  for (const repair of repairs) {
-    const attempt = await repair()
-    isTried ||= attempt !== 'needless'
-    if (attempt === 'begun') break
+  const rescued_at = new Date(now)
+  for (const node of [...gone, ...back].toSorted((one, other) => triedAt(one) - triedAt(other))) {
+    const attempt = back.includes(node) ? await join(server, node.name) : await rescue(server, node, now)
+    if (attempt !== 'needless')
+      await DeployServer.updateOne(
+        { _id, tenant_id, 'nodes.name': node.name },
+        { $set: { rescued_at, 'nodes.$.rescued_at': rescued_at } },
+      )
+    if (attempt === 'begun') return
   }
-  if (isTried) await DeployServer.updateOne({ _id, tenant_id }, { $set: { rescued_at: new Date(now) } })
+}
+
+/** The control plane is the first: workers join it. */
+const triedAt = ({ name, rescued_at }: DeployNode): number =>
+  name === 'cp' ? 0 : (rescued_at?.getTime() ?? 0)
+
+async function rescue(server: DeployServerDocument, node: DeployNode, now: number): Promise<Attempt> {
+  const stays = node.machine_id !== null && (await withVolumesOn(server, node.name)).length > 0
+  return stays ? moveOthers(server, node, now) : replace(server, node.name)
 }
 
 const replace = (server: DeployServerDocument, name: string): Promise<Attempt> =>

@@ -3,7 +3,11 @@ import { newId } from '../../lib/ids.ts'
 import { Activity } from '../../models/activity.ts'
 import { Container } from '../../models/compute/containers.ts'
 import type { ApplicationDocument } from '../../models/deploy/applications.ts'
-import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
+import {
+  type DeployNode,
+  DeployServer,
+  type DeployServerDocument,
+} from '../../models/deploy/deploy-servers.ts'
 import { Deployment, type DeploymentDocument } from '../../models/deploy/deployments.ts'
 import { rescueDeployServers } from '../../models/deploy/lost-machines.ts'
 import { Operation } from '../../models/operations.ts'
@@ -43,6 +47,22 @@ async function losing(of: Partial<DeployServerDocument> = {}) {
   const movesOf = ({ _id: app_id }: ApplicationDocument) =>
     Deployment.find({ tenant_id, app_id, kind: 'move' }).sort({ number: -1 }).lean()
   return { tenant_id, owner, records, server, serving, movesOf }
+}
+
+/** A deploy server with a control plane that answers, and `w1` back at an engine that is not there. */
+async function returning(over: Partial<DeployNode>[] = []) {
+  const { id: tenant_id, owner } = await makeTenant()
+  const records = deployRecordsOf(tenant_id)
+  const cp = await records.node(null, { name: 'cp' })
+  const back = await records.node(null, { name: 'w1', registered: false, joins_when_back: true })
+  const others = over.map((one, index) => records.node(host_id, { name: `w${index + 2}`, ...one }))
+  const server = await records.server([cp, back, ...(await Promise.all(others))], { lb_id: newId() })
+  const begun = (count = 1) =>
+    eventually(async () => {
+      const all = await Operation.find({ tenant_id, resource_id: server._id }).sort({ created_at: 1 }).lean()
+      return all.length === count && all.every(({ open }) => !open) && all
+    })
+  return { tenant_id, owner, server, begun }
 }
 
 /** The platform looks when the last repair is long enough ago. */
@@ -146,5 +166,25 @@ describe('the rescue of lost machines', () => {
       Operation.findOne({ tenant_id, resource_id, open: { $ne: true } }).lean(),
     )
     expect(begun).toMatchObject({ verb: 'update', input: { joins: 'w1' }, requested_by: null })
+  })
+
+  test('waits for no worker in a change of the deploy server that joins when its host is back', async () => {
+    const { owner, server } = await returning()
+    const { operation } = await owner.deployServers.update(server._id, { tags: { team: 'shop' } })
+    await operation.success()
+  })
+
+  test('tries the next repair after one that failed, a minute after its end', async () => {
+    const { server, begun, tenant_id } = await returning([{ lost_at: ago(5 * minuteMs) }])
+    await rescueDeployServers()
+    await begun()
+    const { rescued_at } = (await DeployServer.findOne({ _id: server._id, tenant_id }).lean()) ?? {}
+    const ended = rescued_at?.getTime() ?? 0
+    await rescueDeployServers(ended + minuteMs)
+    expect(await begun()).toHaveLength(1)
+    await rescueDeployServers(ended + minuteMs + 1)
+    const [first, second] = await begun(2)
+    expect(first).toMatchObject({ verb: 'replace', input: { name: 'w2' }, state: 'failed' })
+    expect(second).toMatchObject({ verb: 'update', input: { joins: 'w1' } })
   })
 })

@@ -5,7 +5,7 @@ import { together } from '../together.ts'
 import { endDeployments } from './applications.ts'
 import { takeAway } from './attachments.ts'
 import { domains } from './domains.ts'
-import { joinAnew } from './machine-replacement.ts'
+import { joinLater } from './machine-replacement.ts'
 import {
   deployments,
   makeNode,
@@ -89,8 +89,7 @@ export const createDeployServer = durable(
 export const updateDeployServer = durable<{ joins?: string }>(async (work) => {
   const { id, operation_id, settle, input } = work
   if (input.joins !== undefined) {
-    await say(work, `joining ${input.joins} to the Swarm`)
-    await joinAnew(work, input.joins)
+    await joinLater(work, input.joins)
     return ready
   }
   const plan = await platform.planDeployServer(id)

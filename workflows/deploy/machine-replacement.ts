@@ -1,5 +1,5 @@
 import type { MachinePlace } from '../../activities/deploy/deploy-servers.ts'
-import { ActivityFailure, type ActivityOptions, isCancellation } from '@temporalio/workflow'
+import { ActivityFailure, type ActivityOptions, isCancellation, patched } from '@temporalio/workflow'
 import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
 import { on } from '../hosts.ts'
@@ -137,6 +137,9 @@ async function bringsBack(work: Server): Promise<boolean> {
   }
 }
 
+/** Earlier histories lack what is done about workers that do not answer. */
+const othersJoinLater = 'others join later'
+
 /** The new control plane is the manager that the former one was: the workers and their applications run on. */
 async function takeUp(work: Server, workers: string[]): Promise<void> {
   const { id } = work
@@ -145,8 +148,9 @@ async function takeUp(work: Server, workers: string[]): Promise<void> {
   await say(work, 'looking for the workers')
   const answering = await platform.workersThatAnswer(id)
   for (const name of answering) await findAgain(work, name)
-  for (const name of workers)
-    if (!answering.includes(name) && !(await isKnown(id, name))) await joinsWhenBack(id, name)
+  if (patched(othersJoinLater))
+    for (const name of workers)
+      if (!answering.includes(name) && !(await isKnown(id, name))) await joinsWhenBack(id, name)
   await apply(id)
 }
 
@@ -161,13 +165,21 @@ async function isKnown(id: string, name: string): Promise<boolean> {
   return on(cp.host_id).knowsNodeOnHost(cp.machine_id, place.machine_id)
 }
 
-/** A worker that has joined since the last copy is not known to the manager, and joins anew. */
+/** Has the manager find a worker again. */
 async function findAgain(work: Server, name: string): Promise<void> {
-  const { cp, [name]: place } = await platform.placesOfNodes(work.id)
-  if (!cp || !place) return
+  if (await leavesUnlessKnown(work.id, name)) await register(work, name)
+}
+
+/**
+ * A worker that has joined since the last copy is not known to the manager. It believes to be a member, and joins only once
+ * it has left. False if there is no such worker.
+ */
+async function leavesUnlessKnown(id: string, name: string): Promise<boolean> {
+  const { cp, [name]: place } = await platform.placesOfNodes(id)
+  if (!cp || !place) return false
   if (!(await on(cp.host_id).knowsNodeOnHost(cp.machine_id, place.machine_id)))
     await on(place.host_id).leaveSwarmOnHost(place.machine_id)
-  await register(work, name)
+  return true
 }
 
 /**
@@ -187,12 +199,20 @@ async function formAnew(work: Server, workers: string[]): Promise<void> {
   }
   work.undo(() => together([...outside].map((name) => joinsWhenBack(id, name))))
   const answering = await platform.workersThatAnswer(id)
-  for (const name of workers) if (!answering.includes(name)) await joinsWhenBack(id, name)
+  if (patched(othersJoinLater))
+    for (const name of workers) if (!answering.includes(name)) await joinsWhenBack(id, name)
   for (const name of answering) await join(name)
 }
 
-/** Has a worker join a Swarm that does not know it, and waits until its applications serve again. */
-export const joinAnew = (work: Server, name: string): Promise<void> =>
+/** Has a worker that was away join the Swarm, which does not know it. */
+export async function joinLater(work: Server, name: string): Promise<void> {
+  await say(work, `joining ${name} to the Swarm`)
+  await leavesUnlessKnown(work.id, name)
+  await joinAnew(work, name)
+}
+
+/** Has a worker join a new Swarm, and waits until its applications serve again. */
+const joinAnew = (work: Server, name: string): Promise<void> =>
   atRest(work, name, async () => {
     const { id } = work
     await register(work, name)
