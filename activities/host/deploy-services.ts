@@ -189,7 +189,7 @@ export function makeDeployServicesOnHost(parts: Parts) {
       const served = async (trySec?: number): Promise<boolean> =>
         (await Promise.all(places.map((place) => serves(managerId, place, path, trySec)))).every(Boolean)
       const hasPorts = places.every(({ machine_port }) => machine_port !== null)
-      const settled = isAlone ? () => true : makeSettling()
+      const settled = isAlone ? isRunning : makeSettling()
       for (;;) {
         // What answers runs. The Swarm says so only some 0.2 s later.
         const answering = isAlone && hasPorts ? served(tryOfStartSec) : null
@@ -201,9 +201,11 @@ export function makeDeployServicesOnHost(parts: Parts) {
           .map(({ place, service }) => (place.machine_port === null ? settled(service) : isRunning(service)))
           .every(Boolean)
         if ((await answering) || (runs && (await served()))) return
-        if (performance.now() > deadline) {
-          const ill = states.find(({ service }) => service?.task?.state !== 'running' || service.failures > 0)
-          const why = ill ? whyNot(ill.service) : silent(path)
+        // What runs at the deadline, and only has to go on for some seconds, has not failed.
+        const settlesMs = !hasPorts && states.every(({ service }) => isRunning(service)) ? settlesWithinMs : 0
+        if (performance.now() > deadline + settlesMs) {
+          const ill = states.find(({ service }) => !isRunning(service) || service?.failures)
+          const why = ill || !hasPorts ? whyNot(ill?.service) : silent(path)
           throw new ServiceFailed(`${what} did not serve within ${withinSec} s: ${why}`)
         }
         await pause()
