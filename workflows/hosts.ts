@@ -1,5 +1,6 @@
-import { type ActivityOptions, proxyActivities } from '@temporalio/workflow'
+import { ActivityFailure, type ActivityOptions, proxyActivities, TimeoutFailure } from '@temporalio/workflow'
 import type { HostActivities } from '../activities/host/index.ts'
+import { isFailure } from './carry-out.ts'
 
 /** The activities that run on one host. */
 export const on = (hostId: string, more: Partial<ActivityOptions> = {}) =>
@@ -16,3 +17,10 @@ export const on = (hostId: string, more: Partial<ActivityOptions> = {}) =>
     cancellationType: 'WAIT_CANCELLATION_COMPLETED',
     ...more,
   })
+
+/** The host did not take the step up, or did not reach a machine or the platform. */
+export const isAway = (error: unknown): boolean =>
+  error instanceof ActivityFailure &&
+  (error.cause instanceof TimeoutFailure ||
+    isFailure(error.cause, 'engine_unavailable') ||
+    isFailure(error.cause, 'platform_unavailable'))

@@ -1,17 +1,14 @@
 import {
-  ActivityFailure,
   CancellationScope,
   CancelledFailure,
   isCancellation,
   proxyLocalActivities,
   TemporalFailure,
-  TimeoutFailure,
 } from '@temporalio/workflow'
 import type { PlaceOnHost } from '../../lib/deploy-protocol.ts'
 import type { BuildActivities } from '../../activities/deploy/builds.ts'
-import { isFailure } from '../carry-out.ts'
 import { durable } from '../durable.ts'
-import { on } from '../hosts.ts'
+import { isAway, on } from '../hosts.ts'
 import { together } from '../together.ts'
 
 const platform = proxyLocalActivities<BuildActivities>({
@@ -82,13 +79,6 @@ export async function copyImages(
     }
   }
 }
-
-/** The host did not take the step up, or did not reach the other registry or the platform. */
-const isAway = (error: unknown): boolean =>
-  error instanceof ActivityFailure &&
-  (error.cause instanceof TimeoutFailure ||
-    isFailure(error.cause, 'engine_unavailable') ||
-    isFailure(error.cause, 'platform_unavailable'))
 
 /** Makes sure that the registry runs from which the workers pull the image of a deployment. */
 export async function ensureRegistry(deployServerId: string, deploymentId: string): Promise<void> {

@@ -4,6 +4,7 @@ import {
   ApplicationFailure,
   CancellationScope,
   isCancellation,
+  patched,
   proxyActivities,
   proxyLocalActivities,
   sleep,
@@ -16,7 +17,7 @@ import type { WantedVolumes } from '../../activities/deploy/volumes.ts'
 import type { HostActivities } from '../../activities/host/index.ts'
 import { isFailure } from '../carry-out.ts'
 import { durable, type Work } from '../durable.ts'
-import { on } from '../hosts.ts'
+import { isAway, on } from '../hosts.ts'
 import { ensureRegistry } from './builds.ts'
 
 const platform = proxyLocalActivities<DeploymentActivities>({
@@ -78,8 +79,10 @@ async function balanceAnswering(
     try {
       return await balance(now)
     } catch (error) {
+      // Earlier histories end at the first failure.
+      if (isCancellation(error) || !patched('routes are tried again')) throw error
       if (tries < triesToBalance && isNotTakenUp(error)) continue
-      if (!orLater || isCancellation(error)) throw error
+      if (!orLater) throw error
       return
     }
   }
@@ -110,14 +113,14 @@ const replacedWithinMs = 15 * 60_000
 
 /**
  * Has the host of the control plane take a step of some minutes at most, also if the control plane moves to another host
- * meanwhile. Fails if it does not answer for a quarter of an hour.
+ * meanwhile. Fails a quarter of an hour after it has first not answered.
  */
 export async function onManager<T>(
   deployServerId: string,
   step: (host: HostActivities, machineId: string) => Promise<T>,
   more: Partial<ActivityOptions> = {},
 ): Promise<T> {
-  const until = Date.now() + replacedWithinMs
+  let until: number | null = null
   for (;;) {
     const { host_id, machine_id } = await platform.managerOf(deployServerId)
     const options: Partial<ActivityOptions> = {
@@ -130,10 +133,21 @@ export async function onManager<T>(
     try {
       return await step(on(host_id, options), machine_id)
     } catch (error) {
-      if (Date.now() >= until || !isUnanswered(error)) throw error
+      if (!isAway(error) && !(await hasMoved(deployServerId, machine_id, error))) throw error
+      until ??= Date.now() + replacedWithinMs
+      if (Date.now() >= until) throw error
     }
   }
 }
+
+/** Whether a step failed because its machine was no longer the control plane. */
+async function hasMoved(deployServerId: string, machineId: string, error: unknown): Promise<boolean> {
+  if (!(error instanceof ActivityFailure) || !gone.some((code) => isFailure(error.cause, code))) return false
+  if (!patched('steps follow the control plane')) return false
+  return (await platform.managerOf(deployServerId)).machine_id !== machineId
+}
+
+const gone = ['instance_not_found', 'instance_not_running', 'not_found']
 
 /** Brings the Swarm to what the records want. Fails if it refuses a service of this owner. */
 export const apply = (deployServerId: string, ownerId: string | null = null): Promise<void> =>
@@ -143,10 +157,6 @@ const isNotTakenUp = (error: unknown): boolean =>
   error instanceof ActivityFailure &&
   error.cause instanceof TimeoutFailure &&
   error.cause.timeoutType === 'SCHEDULE_TO_START'
-
-const isUnanswered = (error: unknown): boolean =>
-  error instanceof ActivityFailure &&
-  (error.cause instanceof TimeoutFailure || isFailure(error.cause, 'engine_unavailable'))
 
 /** Destroys the volumes that no storage has any more; all of them, unless it keeps any. */
 export async function tidyVolumes(appId: string, keepsAny: boolean): Promise<void> {
