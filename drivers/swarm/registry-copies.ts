@@ -7,7 +7,7 @@ import { EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { CopyImages, RegistrySpec, TaggedImage } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
-import { awaitCollection, dropUploads } from './registry.ts'
+import { awaitCollection, dropUpload, uploadPath } from './registry.ts'
 import {
   manifestTypes,
   readAnswer,
@@ -53,13 +53,15 @@ export function makeRegistryCopies({ pipe, connectFrom }: Parts): CopyImages {
         const connect = () => connectFrom(machineId, spec.ip_address, spec.port)
         return openRegistry(connect, spec, signal)
       }) as [Registry, Registry]
+      // What was stored of a layer would keep the disk full.
+      const dropFrom = async (path: string): Promise<void> => {
+        const [, image, upload] = uploadPath.exec(path) ?? []
+        if (image && upload) await run(machineId, ['sh', '-c', dropUpload, 'sh', image, upload])
+      }
       const copied: string[] = []
       try {
-        for (const image of images) if (await copyImage(source, target, image, names)) copied.push(image.tag)
-      } catch (error) {
-        // What was stored of a layer would keep the disk full.
-        if (error instanceof MachineDiskFull) await run(machineId, ['sh', '-c', dropUploads])
-        throw error
+        for (const image of images)
+          if (await copyImage({ source, target, dropFrom, names }, image)) copied.push(image.tag)
       } finally {
         source.close()
         target.close()
@@ -84,12 +86,19 @@ function openRegistry(connect: () => Promise<Duplex>, spec: RegistrySpec, signal
   }
 }
 
+interface Copying {
+  source: Registry
+  target: Registry
+  /** Removes what the target has of an upload. */
+  dropFrom: (path: string) => Promise<void>
+  /** The images that the target may have. */
+  names: string[]
+}
+
 /** False if the source no longer has it. */
 async function copyImage(
-  source: Registry,
-  target: Registry,
+  { source, target, dropFrom, names }: Copying,
   { image, tag, digest }: TaggedImage & { digest: string },
-  names: string[],
 ): Promise<boolean> {
   const headers = { accept: manifestTypes }
   const others = names.filter((name) => name !== image)
@@ -110,10 +119,13 @@ async function copyImage(
     const { pathname, searchParams } = new URL(location ?? '', 'http://registry')
     searchParams.set('digest', blob)
     const sent = { 'content-length': size, 'content-type': 'application/octet-stream' }
-    expected(
-      201,
-      await target.ask('PUT', `${pathname}?${searchParams.toString()}`, { headers: sent, body: bytes }),
-    )
+    const path = `${pathname}?${searchParams.toString()}`
+    try {
+      expected(201, await target.ask('PUT', path, { headers: sent, body: bytes }))
+    } catch (error) {
+      if (error instanceof MachineDiskFull) await dropFrom(pathname)
+      throw error
+    }
   }
 
   async function copyManifest(wanted: string, name: string): Promise<void> {

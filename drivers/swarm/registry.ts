@@ -216,17 +216,21 @@ const findVolume = `volume=$(docker volume inspect --format '{{.Mountpoint}}' ${
 const drop = `drop() { find "$@" -type f -exec truncate -s 0 {} + && rm -rf "$@"; }`
 
 /** Layers whose push has ended without them: the registry keeps them for a week. */
-export const dropUploads = `
+const dropUploads = `
 ${drop}
 ${findVolume} && find "$volume" -type d -path '*/_uploads/*' -prune | while read -r upload; do drop "$upload"; done
 `
 
-const uploadPath = /^\/v2\/([a-z0-9._/-]+)\/blobs\/uploads\/([\w-]+)/
+export const uploadPath = /^\/v2\/([a-z0-9._/-]+)\/blobs\/uploads\/([\w-]+)/
+/** Arguments: the repository and the upload. */
+export const dropUpload = `
+${drop}
+${findVolume} && drop "$volume/docker/registry/v2/repositories/$1/_uploads/$2"
+`
 /** The registry lets nobody end an upload of which it has written a part without saying so. */
 const dropUploadIfFull = `
-${drop}
-${findVolume} && [ "$(df -BM --output=avail "$volume" | tail -n 1 | tr -dc 0-9)" -lt 4 ] &&
-  drop "$volume/docker/registry/v2/repositories/$1/_uploads/$2"
+${findVolume} && [ "$(df -BM --output=avail "$volume" | tail -n 1 | tr -dc 0-9)" -lt 4 ] || exit 0
+${dropUpload}
 `
 
 /** Goes on if this process is killed: what must not run beside it waits for the lock (awaitCollection). */
