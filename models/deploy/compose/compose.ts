@@ -12,6 +12,8 @@ const atMost = { services: 20, volumes: 20, configs: 20, networks: 5 } as const
 const variablesAtMost = 500
 /** A Swarm takes no config of a megabyte. */
 const contentAtMostKib = 500
+/** The record of a service holds three plans, sealed, and MongoDB takes no record of 16 MiB. */
+const planAtMostMib = 2
 
 export interface ComposeFile {
   text: ParsedText
@@ -69,7 +71,7 @@ function planOf(file: File, storages: TakenPaths, faults: Fault[]): ComposePlan 
   const containers = services.map(([name, keys]) =>
     containerOf(name, keys, around, faults, ['services', name]),
   )
-  faults.push(...faultsOfNames(containers), ...faultsOfOrder(containers))
+  faults.push(...faultsOfNames(containers), ...faultsOfOrder(containers), ...faultsOfSize(containers))
   return {
     containers,
     networks: networksOf(file.networks ?? {}, containers, faults),
@@ -146,6 +148,19 @@ function faultsOfNames(containers: PlannedContainer[]): Fault[] {
     labels.set(label, name)
     return other === undefined ? [] : [{ path, message: `has the same host name as ${other}` }]
   })
+}
+
+/** A file counts each time that it is mounted. */
+function faultsOfSize(containers: PlannedContainer[]): Fault[] {
+  let left = planAtMostMib * 1024 ** 2
+  for (const { name, files, ...others } of containers)
+    for (const part of [others, ...files]) {
+      left -= Buffer.byteLength(JSON.stringify(part))
+      if (left >= 0) continue
+      const message = `has, with those before it, more than ${planAtMostMib} MiB in its files, environment and commands`
+      return [{ path: ['services', name], message }]
+    }
+  return []
 }
 
 function faultsOfOrder(containers: PlannedContainer[]): Fault[] {

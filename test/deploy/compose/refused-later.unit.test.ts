@@ -69,6 +69,14 @@ describe('what the Swarm would refuse is refused with its line:', () => {
     const errors = refusedAs(text('environment: { A: "$LARGE" }'), { LARGE: 'x'.repeat(512 * 1024) })
     expect(errors).toMatchObject([{ line: 2, message: expect.stringContaining('more than 512 KiB') }])
   })
+
+  test('a config that is mounted so often that the files are too large', () => {
+    const mounts = Array.from({ length: 50 }, (_, index) => `{ source: one, target: /${index} }`)
+    const configs = `configs: { one: { content: "${'x'.repeat(20_000)}" } }\n`
+    const others = ['b', 'c', 'd'].map((name) => `  ${name}: { image: a, configs: *files }\n`).join('')
+    const errors = refusedAs(`${configs}${withKeys(`configs: &files [${mounts.join(', ')}]`)}${others}`)
+    expect(errors).toMatchObject([{ line: 7, message: expect.stringContaining('more than 2 MiB') }])
+  })
 })
 
 describe('what a container would not do as it is written is refused with its line:', () => {
