@@ -1,4 +1,4 @@
-import { CancellationScope, proxyLocalActivities } from '@temporalio/workflow'
+import { CancellationScope, patched, proxyLocalActivities } from '@temporalio/workflow'
 import type { AttachmentActivities } from '../../activities/deploy/attachments.ts'
 import type {
   BeginsWith,
@@ -177,13 +177,15 @@ async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<voi
   progress('ending the database')
   await end(id)
   await platform.switchVolumes(id)
+  // Earlier histories can be cancelled from here on, and keep nothing.
+  const stays = patched('what a refill has started stays')
   // Clients may write as soon as it runs, so a cancel comes too late.
-  await CancellationScope.nonCancellable(async () => {
+  await new CancellationScope({ cancellable: !stays }).run(async () => {
     try {
       await start(work, { ...before, applied })
     } catch (error) {
       // It may have run unseen, and what was written then is kept, too.
-      if (typeOf(error) !== 'service_failed') await platform.keepRefill(id)
+      if (stays && typeOf(error) !== 'service_failed') await platform.keepRefill(id)
       throw error
     }
     await platform.endRefill(id)
