@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/activity'
 import type { ServingPlace } from '../../lib/deploy-protocol.ts'
 import { noteActivity } from '../../models/activity.ts'
 import { transaction } from '../../models/database.ts'
-import { Database, type DatabaseDocument, findDatabase } from '../../models/deploy/databases.ts'
+import { Database, type DatabaseDocument, findDatabase, isFilling } from '../../models/deploy/databases.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { leadPathsTo } from '../../models/deploy/attachment-acceptance.ts'
 import { endBackups } from '../../models/deploy/database-acceptance.ts'
@@ -191,7 +191,7 @@ async function namesOf(database: DatabaseDocument | KeptVolumesDocument): Promis
   const ids = [
     ...[...mounts, ...(live?.applied?.mounts ?? [])].map((mount) => mount.id),
     ...database.former_volumes.map(({ storage_id }) => storage_id),
-    ...(live?.refill ? [live.refill.storage_id] : []),
+    ...(live?.refill && isFilling(live) ? [live.refill.storage_id] : []),
   ]
   return [...new Set(ids.map(volumeOf))]
 }

@@ -16,26 +16,31 @@ import { lockParent } from '../../models/parents.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
 
+/** How a volume is filled. */
+interface Filling {
+  operation_id: string
+  isNew?: boolean
+  to?: { version: string; image: string }
+  at?: string | undefined
+}
+
 /** The activities with which another volume takes the place of a database's data. */
 export const makeRefillActivities = () => ({
   /**
    * Names the volume that is filled, and takes room for the engine that fills it. `isNew`: the database has no data yet.
-   * `at`: the moment to which it is brought.
+   * `at`: the moment to which it is brought. Idempotent within an operation.
    * Throws `no_room`, `worker_away` and `not_found`.
    */
   async beginRefill(
     id: string,
     execution_id: string,
-    {
-      isNew = false,
-      to,
-      at,
-    }: { isNew?: boolean; to?: { version: string; image: string }; at?: string | undefined } = {},
+    { operation_id, isNew = false, to, at }: Filling,
   ): Promise<void> {
     await permanently(() =>
       transaction(async () => {
         const { tenant_id, deploy_server_id, refill, ...database } = await theDatabase(id)
-        if (refill?.execution_id === execution_id) return
+        // One that another operation left may name a volume that the database mounts by now.
+        if (refill?.operation_id === operation_id) return
         const execution = await findBackupExecution(execution_id)
         if (!execution?.copy || execution.tenant_id !== tenant_id)
           throw ApplicationFailure.nonRetryable('The backup no longer exists', 'not_found')
@@ -46,6 +51,7 @@ export const makeRefillActivities = () => ({
         const storage_id = isNew ? (await dataStorageOf({ _id: id, tenant_id }))._id : newId()
         const before = { version, image }
         const next = {
+          operation_id,
           execution_id,
           storage_id,
           ...before,
@@ -61,13 +67,20 @@ export const makeRefillActivities = () => ({
     )
   },
 
-  /** Names a former volume, to which the database goes back with its version and this image. Throws `not_found`. */
-  async beginReturn(id: string, { volume_id: storage_id, image }: ReturnsTo): Promise<void> {
+  /**
+   * Names a former volume, to which the database goes back with its version and this image. Idempotent within an operation.
+   * Throws `not_found`.
+   */
+  async beginReturn(
+    id: string,
+    { volume_id: storage_id, image }: ReturnsTo,
+    operation_id: string,
+  ): Promise<void> {
     const { tenant_id, refill, former_volumes, ...database } = await theDatabase(id)
-    if (refill?.storage_id === storage_id) return
+    if (refill?.operation_id === operation_id) return
     const returns = former_volumes.find((one) => one.storage_id === storage_id)
     const before = { version: database.version, image: database.image }
-    const its = { storage_id, version: returns?.version, image, returns }
+    const its = { operation_id, storage_id, version: returns?.version, image, returns }
     const next = { ...its, execution_id: null, before, memory_mib: 0 }
     const there = { _id: id, tenant_id, 'former_volumes.storage_id': storage_id }
     const { matchedCount } = await Database.updateOne(there, { $set: { refill: next } })
@@ -119,11 +132,12 @@ export const makeRefillActivities = () => ({
       await beginAnew(database)
     }, id),
 
-  /** Has it mount again what it mounted before the switch, if there was one. Idempotent. */
-  takeVolumesBack: (id: string): Promise<void> =>
+  /** Has it mount again what it mounted before the operation's switch, if there was one. Idempotent. */
+  takeVolumesBack: (id: string, operation_id: string): Promise<void> =>
     transaction(async () => {
       const database = await theDatabase(id)
       const { tenant_id, refill } = database
+      if ((refill?.operation_id ?? operation_id) !== operation_id) return
       const storage = await dataStorageOf({ _id: id, tenant_id })
       // Also if the tenant has deleted it from the former volumes meanwhile: only the next start destroys it.
       const storage_id = refill?.former_id

@@ -6,7 +6,7 @@ import { EngineUnavailable } from '../errors.ts'
 import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { withEngine } from './dial.ts'
 
-const scratchLabel = 'keelson.scratch'
+export const scratchLabel = 'keelson.scratch'
 const nameOf = (id: string): string => `keelson-scratch-${id}`
 
 /** Engines that are no services, in machines. */

@@ -4,6 +4,7 @@ import { asking, statusOf, unless } from '../docker/errors.ts'
 import { EngineRefused } from '../errors.ts'
 import type { DialMachine, MachineVolumes, RunningContainers } from '../swarms.ts'
 import { engineOf, withEngine } from './dial.ts'
+import { scratchLabel } from './scratch-engines.ts'
 import { serviceLabel } from './services.ts'
 
 const lookEveryMs = 500
@@ -25,11 +26,17 @@ export const makeMachineVolumes = (dial: DialMachine): MachineVolumes => ({
     }, signal),
 })
 
-/** The engine keeps the containers of a service's former tasks for their output. They do not keep a volume. */
-async function forgetEnded(docker: Docker, volume: string): Promise<false> {
-  const filters = { volume: [volume], label: [serviceLabel], status: ['exited', 'dead'] }
-  for (const { Id } of await docker.listContainers({ all: true, filters }))
+/**
+ * Removes containers that do not keep a volume: those of a service's former tasks, which the engine keeps for their output,
+ * and the engine that filled the volume for an operation whose undo failed.
+ */
+async function forgetUsers(docker: Docker, volume: string): Promise<false> {
+  const ended = { volume: [volume], label: [serviceLabel], status: ['exited', 'dead'] }
+  for (const { Id } of await docker.listContainers({ all: true, filters: ended }))
     await unless([404, 409], docker.getContainer(Id).remove())
+  const scratch = { volume: [volume], label: [scratchLabel] }
+  for (const { Id } of await docker.listContainers({ all: true, filters: scratch }))
+    await unless([404, 409], docker.getContainer(Id).remove({ force: true }))
   return false
 }
 
@@ -51,7 +58,7 @@ async function remove(docker: Docker, name: string): Promise<boolean> {
     return true
   } catch (error) {
     if (statusOf(error) === 404) return true
-    if (statusOf(error) === 409) return forgetEnded(docker, name)
+    if (statusOf(error) === 409) return forgetUsers(docker, name)
     throw error
   }
 }

@@ -1,7 +1,7 @@
 import { Problem } from '../../lib/problem.ts'
 import { Operation } from '../operations.ts'
 import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
-import { Database } from './databases.ts'
+import { Database, isFilling } from './databases.ts'
 
 // Databases that are being filled from a backup, or will be when they start.
 
@@ -17,13 +17,16 @@ export async function usesOf(tenant_id: string, ids: string[]): Promise<Map<stri
   ).lean()
   const filled = await Database.find(
     { tenant_id, $or: [{ 'refill.execution_id': among }, { 'begins_with.execution_id': among }] },
-    { name: 1, refill: 1, begins_with: 1 },
+    { name: 1, operation_id: 1, refill: 1, begins_with: 1 },
   ).lean()
   const uses = new Map(
     accepted.map(({ resource_name, input }) => [String(input['execution_id']), resource_name]),
   )
-  for (const { name, refill, begins_with } of filled)
-    for (const id of [refill?.execution_id, begins_with?.execution_id]) if (id) uses.set(id, name)
+  for (const database of filled) {
+    const { name, refill, begins_with } = database
+    const takes = isFilling(database) ? refill?.execution_id : null
+    for (const id of [takes, begins_with?.execution_id]) if (id) uses.set(id, name)
+  }
   return uses
 }
 

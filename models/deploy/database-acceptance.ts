@@ -270,8 +270,10 @@ export async function forgetFormerVolume(
   storage_id: string,
 ): Promise<void> {
   const former = { _id, tenant_id, 'former_volumes.storage_id': storage_id }
+  const isOpen = { $eq: ['$refill.operation_id', '$operation_id'] }
+  const returns = { 'refill.storage_id': storage_id, $expr: isOpen }
   const { modifiedCount } = await Database.updateOne(
-    { ...former, 'refill.storage_id': { $ne: storage_id } },
+    { ...former, $nor: [returns] },
     { $pull: { former_volumes: { storage_id } } },
   )
   if (modifiedCount) return

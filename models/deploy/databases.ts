@@ -46,6 +46,8 @@ export interface DatabaseSettings {
 
 /** The volume that is to take the place of a database's data, and what the database will be with it. */
 export interface Refill {
+  /** The operation that fills it. Absent: recorded before refills had it. */
+  operation_id?: string
   /** The copy that is restored into it. Null: it is a former volume. */
   execution_id: string | null
   storage_id: string
@@ -155,7 +157,13 @@ const schema = resourceSchema<DatabaseDocument>(
 )
 schema.index({ deploy_server_id: 1 })
 export const Database = mongoose.model<DatabaseDocument>('Database', schema)
-export const databaseResource = defineResource('database', Database, databaseStates, { feed: wholeFeed })
+export const databaseResource = defineResource('database', Database, databaseStates, {
+  feed: wholeFeed,
+  /** A refill ends with its operation, also if that could not be undone. */
+  async comesToRest({ _id, tenant_id }) {
+    await Database.updateOne({ _id, tenant_id, refill: { $ne: null } }, { $set: { refill: null } })
+  },
+})
 
 /** Also of the volumes that are kept when a database is deleted. */
 export const credentialsContext = (id: string): string => `databases.credentials:${id}`
@@ -195,6 +203,13 @@ export async function databaseOf(
   if (database.deploy_server_id !== deployServerId) throw new NotFound('database')
   return database
 }
+
+/** Whether an open operation fills a volume. A refill of an earlier one is left from before refills ended with it. */
+export const isFilling = ({
+  refill,
+  operation_id,
+}: Pick<DatabaseDocument, 'refill' | 'operation_id'>): boolean =>
+  operation_id !== null && refill?.operation_id === operation_id
 
 /** The database without a check of its tenant, for activities. Null if it is gone. */
 export const findDatabase = (id: string): Promise<DatabaseDocument | null> =>

@@ -1,6 +1,6 @@
 import { Application } from './applications.ts'
 import { BackupExecution } from './backup-executions.ts'
-import { Database } from './databases.ts'
+import { Database, type DatabaseDocument, isFilling } from './databases.ts'
 import type { DeployServerDocument } from './deploy-servers.ts'
 import { findDeployments } from './deployments.ts'
 import { Service } from './services.ts'
@@ -40,21 +40,19 @@ async function replicasOf({ _id, tenant_id }: DeployServerDocument): Promise<Occ
 async function databasesOf({ _id, tenant_id }: DeployServerDocument): Promise<Occupant[]> {
   const placed = { tenant_id, deploy_server_id: _id, volume_node: { $ne: null } }
   const databases = await Database.find(placed).lean()
-  return databases.flatMap(
-    ({ _id: id, volume_node, machine_port, memory_mib, applied, runs, operation_id, refill }) =>
-      volume_node === null
-        ? []
-        : [
-            {
-              id,
-              node: volume_node,
-              memory_mib:
-                (runs || operation_id !== null ? Math.max(memory_mib, applied?.memory_mib ?? 0) : 0) +
-                (runs && refill ? refill.memory_mib : 0),
-              machine_ports: machine_port === null ? [] : [machine_port],
-            },
-          ],
-  )
+  return databases.map((database) => ({
+    id: database._id,
+    node: database.volume_node ?? '',
+    memory_mib: memoryOf(database),
+    machine_ports: database.machine_port === null ? [] : [database.machine_port],
+  }))
+}
+
+/** With the engine that fills a volume beside it. */
+function memoryOf(database: DatabaseDocument): number {
+  const { memory_mib, applied, runs, operation_id, refill } = database
+  const own = runs || operation_id !== null ? Math.max(memory_mib, applied?.memory_mib ?? 0) : 0
+  return own + (runs && refill && isFilling(database) ? refill.memory_mib : 0)
 }
 
 /** A stopped service keeps its ports, too. */

@@ -85,8 +85,10 @@ describe('a schedule of backups', () => {
     await made(4)
     const { version, image } = database
     const before = { version, image }
-    const refill = { execution_id: filling._id, storage_id: newId(), ...before, before, memory_mib: 32 }
-    const filled = await records.database({ refill })
+    const operation_id = newId()
+    const of = { operation_id, execution_id: filling._id, storage_id: newId() }
+    const refill = { ...of, ...before, before, memory_mib: 32 }
+    const filled = await records.database({ refill, operation_id })
     await records.database({ status: 'error', begins_with: { execution_id: beginning._id } })
     const its = { tenant_id: tenant.id, resource_kind: 'database', resource_id: newId(), resource_name: 'x' }
     const input = { execution_id: accepted._id }
@@ -239,7 +241,9 @@ test.each<[string, string, (database: DatabaseDocument) => Promise<unknown>]>([
 
 test('a restore that fails brings back the volume that it replaced, also if that was deleted meanwhile', async () => {
   const older = { storage_id: newId(), version: '8.0.3', kept_at: new Date() }
+  const operation_id = newId()
   const refill = {
+    operation_id,
     execution_id: newId(),
     storage_id: newId(),
     version: '8.0.3',
@@ -254,13 +258,15 @@ test('a restore that fails brings back the volume that it replaced, also if that
   await switchVolumes(_id)
   expect((await dataStorageOf(database))._id).toBe(refill.storage_id)
   await forgetFormerVolume(database, before)
-  await takeVolumesBack(_id)
+  await takeVolumesBack(_id, operation_id)
   expect((await dataStorageOf(database))._id).toBe(before)
   expect((await Database.findOne({ _id, tenant_id }).lean())?.former_volumes).toEqual([older])
 })
 
 test('a volume to which clients may have written is a former one after the database has gone back', async () => {
+  const operation_id = newId()
   const refill = {
+    operation_id,
     execution_id: newId(),
     storage_id: newId(),
     version: '8.2.1',
@@ -274,7 +280,7 @@ test('a volume to which clients may have written is a former one after the datab
   await refills.switchVolumes(_id)
   await refills.keepRefill(_id)
   for (const _time of ['first', 'repeated']) {
-    await refills.takeVolumesBack(_id)
+    await refills.takeVolumesBack(_id, operation_id)
     expect(await Database.findOne({ _id, tenant_id }).lean()).toMatchObject({
       version: '7.4.5',
       former_volumes: [{ storage_id: refill.storage_id, version: '8.2.1' }],
@@ -300,12 +306,13 @@ test('a database that could not be deleted keeps its schedules', async () => {
 
 test('a former volume that does not serve is a former volume again, and is not deleted meanwhile', async () => {
   const older = { storage_id: newId(), version: '7.4.5', kept_at: new Date() }
-  const database = await records.database({ former_volumes: [older], version: '8.2.1' })
+  const operation_id = newId()
+  const database = await records.database({ former_volumes: [older], version: '8.2.1', operation_id })
   const { _id, tenant_id } = database
   const { _id: present } = await dataStorageOf(database)
   const now = () => Database.findOne({ _id, tenant_id }).lean()
   const refills = makeRefillActivities()
-  await refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
+  await refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' }, operation_id)
   await expect(forgetFormerVolume(database, older.storage_id)).rejects.toMatchObject({ status: 409 })
   for (const time of ['first', 'repeated']) {
     await refills.switchVolumes(_id)
@@ -314,13 +321,13 @@ test('a former volume that does not serve is a former volume again, and is not d
     expect(await now()).toMatchObject({ version: '7.4.5', image: 'redis:7.4.5', former_volumes })
   }
   for (const time of ['first', 'repeated']) {
-    await refills.takeVolumesBack(_id)
+    await refills.takeVolumesBack(_id, operation_id)
     expect([time, (await dataStorageOf(database))._id]).toEqual([time, present])
     expect(await now()).toMatchObject({ version: '8.2.1', former_volumes: [older] })
   }
   await refills.endRefill(_id)
   await forgetFormerVolume(database, older.storage_id)
-  const gone = refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' })
+  const gone = refills.beginReturn(_id, { volume_id: older.storage_id, image: 'redis:7.4.5' }, newId())
   await expect(gone).rejects.toMatchObject({ type: 'not_found' })
 })
 

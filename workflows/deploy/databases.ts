@@ -127,6 +127,7 @@ async function tidy(id: string): Promise<void> {
 
 async function dropRefill(id: string): Promise<void> {
   const { at } = await platform.databaseFacts(id)
+  // If the host is away, the next refill or tidying removes the engine, and the end of the operation ends the refill.
   if (at) await on(at.host_id).removeScratchOnHost(at.machine_id, id)
   await platform.endRefill(id)
   await tidy(id)
@@ -134,12 +135,12 @@ async function dropRefill(id: string): Promise<void> {
 
 /** Restores a backup into a volume in which there is nothing yet, and compares it. Nobody reaches that engine. */
 async function refill(
-  { id, undo, progress }: Work<unknown>,
+  { id, operation_id, undo, progress }: Work<unknown>,
   executionId: string,
   as: { isNew?: boolean; to?: { version: string; image: string }; at?: string | undefined } = {},
 ): Promise<void> {
   undo(() => dropRefill(id))
-  await platform.beginRefill(id, executionId, as)
+  await platform.beginRefill(id, executionId, { operation_id, ...as })
   const { at, deploy_server_id } = await platform.databaseFacts(id)
   progress(as.at ? 'recovering to the moment in a new volume' : 'restoring the backup into a new volume')
   if (!at) return
@@ -152,10 +153,10 @@ async function refill(
 }
 
 /** Has it run again as it did before. */
-async function goBack(id: string, former: FormerStart): Promise<void> {
+async function goBack({ id, operation_id }: Work<unknown>, former: FormerStart): Promise<void> {
   await keepOutput(id)
   await end(id)
-  await platform.takeVolumesBack(id)
+  await platform.takeVolumesBack(id, operation_id)
   await startAsBefore(id, former)
 }
 
@@ -173,7 +174,7 @@ async function startAsBefore(id: string, former: FormerStart): Promise<void> {
 async function takeRefill(work: Work<unknown>, before: FormerStart): Promise<void> {
   const { id, undo, progress } = work
   const { applied } = await platform.formerStart(id)
-  undo(() => goBack(id, before))
+  undo(() => goBack(work, before))
   progress('ending the database')
   await end(id)
   await platform.switchVolumes(id)
@@ -260,12 +261,12 @@ export const restartDatabase = durable<Partial<BeginsWith>>(async (work) => {
  * restored in a new volume and compared. The present volume is kept.
  */
 export const restoreDatabase = durable<BeginsWith | ReturnsTo>(async (work) => {
-  const { id, input, undo } = work
+  const { id, operation_id, input, undo } = work
   const former = await platform.formerStart(id)
   if ('volume_id' in input) {
     await prepare(work, input.image)
     undo(() => platform.endRefill(id))
-    await platform.beginReturn(id, input)
+    await platform.beginReturn(id, input, operation_id)
   } else {
     await prepare(work)
     await refill(work, input.execution_id, { at: input.at })
@@ -286,7 +287,7 @@ export const upgradeDatabase = durable<{ version: string; image: string }>(async
   if (at) await on(at.host_id).provideImageOnHost(at.machine_id, input.image)
   undo(async () => {
     const { isolated } = await platform.databaseFacts(id)
-    if (isolated || !(await platform.formerStart(id)).runs) await goBack(id, former)
+    if (isolated || !(await platform.formerStart(id)).runs) await goBack(work, former)
   })
   progress('ending the connections of clients')
   await end(id)
@@ -356,6 +357,8 @@ export const deleteDatabase = durable<{ delete_volumes?: boolean }>(
       for (const attachment of await attachments.attachmentsOfDatabase(id)) await takeAway(attachment)
     }
     if (input.delete_volumes === false && (await platform.databaseHasData(id))) {
+      // What a failed refill left on the worker is no volume of the database.
+      if (patched('kept volumes are tidied')) await tidy(id)
       await platform.keepDatabaseVolumes(id)
       return 'deleted'
     }
