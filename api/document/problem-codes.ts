@@ -98,7 +98,7 @@ export const problemCodes: Record<string, Record<string, string>> = {
     no_nic: 'Attach the instance to the subnet of the deploy server first.',
     backup_in_use: 'Wait for the restore, or delete the database that the problem names.',
     backup_in_progress: 'Wait for the backup that the problem names.',
-    backup_target_in_use: 'Change the schedules that the problem lists first.',
+    backup_target_in_use: 'Change the schedules and wait for the restores that the problem lists first.',
     backup_target_unusable: 'Correct the bucket, its address or its key.',
     no_secret: 'Nothing: mails have no secret.',
     team_storage_unavailable: 'Send `content_b64` or `upload` instead.',
