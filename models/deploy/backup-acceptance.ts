@@ -31,6 +31,11 @@ const latestMs = 60 * 60_000
 const missedAtMost = 1_000
 /** How many executions of a schedule that did not succeed are kept. */
 const keptFailures = 50
+/**
+ * A base that the platform made by itself stays at least until more backups than this are newer: a user who looks for the
+ * right moment recovers several times, and the platform makes a base each time.
+ */
+const newerAtLeast = 10
 /** How many backups are removed in one transaction. */
 const removedAtOnce = 100
 /** When a look at a backup is tried again that could not be made. */
@@ -198,15 +203,18 @@ async function miss(
 async function whyNot(database: DatabaseDocument, target_id: string | null): Promise<string | null> {
   if (database.status !== 'running') return `The database was ${database.status}`
   if (await openBackup(database)) return 'The previous backup had not ended'
-  if (target_id) return null
-  return needBackupQuota(database).then(
+  return target_id ? null : whyNoRoom(database)
+}
+
+/** Why the platform's storage has no room for another backup. */
+const whyNoRoom = (database: Pick<DatabaseDocument, '_id' | 'tenant_id'>): Promise<string | null> =>
+  needBackupQuota(database).then(
     () => null,
     (error: unknown) => {
       if (error instanceof QuotaExceeded) return `The tenant’s limit is reached: ${error.message}`
       throw error
     },
   )
-}
 
 const shown = ({ _id, name, type }: DatabaseDocument) => ({ id: _id, name, type })
 
@@ -223,32 +231,32 @@ export const removeOldBackups = (due: BackupDocument): Promise<void> =>
     if (leaving.length > removedAtOnce) await tidySoon(due)
   }, due._id)
 
+type Kept = Pick<BackupExecutionDocument, '_id' | 'created_at' | 'scheduled_at' | 'target_id'>
+
 /**
  * Base backups that the platform made by itself do not count: a database that is recovered several times has one for each.
- * They leave with those that the schedule made before them.
+ * They leave with those that the schedule made before them, when very many are newer, or when they take the room of the next.
  */
-async function oldBackups({
-  _id: backup_id,
-  tenant_id,
-  keep_count,
-  keep_days,
-}: BackupDocument): Promise<Pick<BackupExecutionDocument, '_id'>[]> {
+async function oldBackups(backup: BackupDocument): Promise<Pick<BackupExecutionDocument, '_id'>[]> {
+  const { _id: backup_id, tenant_id, keep_count, keep_days } = backup
   const of = (succeeded: boolean) => ({
     backup_id,
     tenant_id,
     operation_id: null,
     status: succeeded ? ('succeeded' as const) : { $ne: 'succeeded' as const },
   })
-  const good = await BackupExecution.find(of(true), { created_at: 1, scheduled_at: 1 })
+  const good: Kept[] = await BackupExecution.find(of(true), { created_at: 1, scheduled_at: 1, target_id: 1 })
     .sort({ created_at: -1 })
     .lean()
   const counted = good.filter(({ scheduled_at }) => scheduled_at !== null)
   const lastCounted = counted[keep_count - 1]
   const enough = lastCounted ? good.indexOf(lastCounted) : good.length
   const oldest = keep_days === null ? 0 : Date.now() - keep_days * 86_400_000
-  const isOld = ({ created_at }: Pick<BackupExecutionDocument, 'created_at'>, index: number): boolean =>
-    index > enough || created_at.getTime() < oldest
-  const leaving = good.filter((one, index) => index > 0 && one !== counted[0] && isOld(one, index))
+  const ownEnough = Math.max(keep_count, newerAtLeast)
+  const isOld = ({ created_at, scheduled_at }: Kept, index: number): boolean =>
+    index > enough || (scheduled_at === null && index > ownEnough) || created_at.getTime() < oldest
+  const old = good.filter((one, index) => index > 0 && one !== counted[0] && isOld(one, index))
+  const leaving = old.length > 0 ? old : await inTheWay(backup, good)
   const bad = await BackupExecution.find(of(false), { _id: 1 })
     .sort({ created_at: -1 })
     .skip(keptFailures)
@@ -259,6 +267,18 @@ async function oldBackups({
     all.map(({ _id }) => _id),
   )
   return all.filter(({ _id }) => !uses.has(_id))
+}
+
+/**
+ * The oldest base that the platform made by itself, if the platform's storage has no room for the next backup: without it no
+ * newer one would ever come, and it would never leave. One at a time, since a removal may make enough room.
+ */
+async function inTheWay({ _id, tenant_id, database_id }: BackupDocument, good: Kept[]): Promise<Kept[]> {
+  const own = good
+    .slice(1)
+    .findLast(({ scheduled_at, target_id }) => scheduled_at === null && target_id === null)
+  if (!own || (await BackupExecution.exists({ backup_id: _id, tenant_id, status: 'deleting' }))) return []
+  return (await whyNoRoom({ _id: database_id, tenant_id })) === null ? [] : [own]
 }
 
 /** Throws as `begin`, and `backup_in_use` if a tenant deletes a backup from which a database is restored. */

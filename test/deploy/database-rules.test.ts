@@ -34,10 +34,10 @@ beforeAll(async () => {
 })
 
 /** The backups of a schedule that are left, once the worker has looked at it. */
-async function leftOf(backup_id: string): Promise<string[]> {
-  const of = { backup_id, tenant_id: tenant.id }
+async function leftOf(backup_id: string, tenant_id = tenant.id): Promise<string[]> {
+  const of = { backup_id, tenant_id }
   await eventually(async () => {
-    const schedule = await Backup.findOne({ _id: backup_id, tenant_id: tenant.id }).lean()
+    const schedule = await Backup.findOne({ _id: backup_id, tenant_id }).lean()
     const waits = !schedule || schedule.tidy_at <= new Date()
     return !waits && !(await BackupExecution.exists({ ...of, operation_id: { $ne: null } }))
   })
@@ -65,6 +65,33 @@ describe('a schedule of backups', () => {
     expect(await leftOf(schedule._id)).toEqual(ids)
     await changeBackup(schedule, { keep_days: 1 })
     expect(await leftOf(schedule._id)).toEqual(ids.slice(0, 3))
+  })
+
+  test('does not keep more than a few bases that the platform makes by itself, though it makes no other', async () => {
+    const database = await records.database({ status: 'stopped' })
+    const schedule = await records.schedule(database, { keep_count: 2 })
+    const made: string[] = []
+    for (let days = 1; days <= 13; days++)
+      made.push((await records.execution(database, { backup_id: schedule._id, days }))._id)
+    await changeBackup(schedule, { keep_count: 2 })
+    expect(await leftOf(schedule._id)).toEqual(made.slice(0, 11))
+  })
+
+  test('lets the oldest base that the platform made by itself leave for the next backup', async () => {
+    const other = await makeTenant({ max_backup_gib: 1 })
+    const full = databaseRecordsOf(other.id)
+    const database = await full.database({ status: 'stopped' })
+    const schedule = await full.schedule(database, { keep_count: 2 })
+    const copy = { parts: 0, stored_bytes: 0.3 * 1024 ** 3, dump_bytes: 0, counts: [], base: null }
+    const made = async (days: number, scheduled_at: Date | null = null) =>
+      (await full.execution(database, { backup_id: schedule._id, days, copy, scheduled_at }))._id
+    const newest = await made(0.1)
+    await made(1)
+    const asked = await made(2, new Date(Date.now() - 2 * day))
+    for (const _look of ['without room', 'with room']) {
+      await changeBackup(schedule, { keep_count: 2 })
+      expect(await leftOf(schedule._id, other.id)).toEqual([newest, asked])
+    }
   })
 
   test('keeps a backup from which a database is restored, or will be', async () => {
