@@ -4,7 +4,8 @@ import type { AwaitedContainer } from '../../lib/deploy-protocol.ts'
 import { rowsOf } from '../../models/deploy/compose/plan.ts'
 import { longestGraceSec } from '../../models/deploy/compose/containers.ts'
 import { keepVolumesOfService } from '../../models/deploy/kept-service-volumes.ts'
-import { placeService } from '../../models/deploy/service-placement.ts'
+import { keepSettled } from '../../models/deploy/service-acceptance.ts'
+import { placedAs, placeService } from '../../models/deploy/service-placement.ts'
 import { routeService } from '../../models/deploy/service-routes.ts'
 import {
   buildsOfPlan,
@@ -18,6 +19,7 @@ import {
 import { forgetStorages, storagesOfService, volumeOf } from '../../models/deploy/storages.ts'
 import { volumeOfService } from '../../models/deploy/services.ts'
 import { forgetTasks } from '../../models/deploy/task-runs.ts'
+import { transaction } from '../../models/database.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { permanently } from '../failures.ts'
 import { balancersOf } from './deployments.ts'
@@ -89,22 +91,25 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
   /** The service is what the next revision says: containers that it leaves out are to end. */
   async settleService(id: string): Promise<void> {
     const service = await theService(id)
-    const { tenant_id, containers } = service
+    const { tenant_id, operation_id } = service
     const next = await nextOf(service)
     const names = new Set(next.plan.containers.map(({ name }) => name))
     const wanted = Object.fromEntries(Object.entries(service.wanted).filter(([name]) => names.has(name)))
     const volumes = [...new Set([...service.volumes, ...next.plan.volumes])]
-    await set(id, {
-      revision_sealed: await sealRevision(tenant_id, next),
-      next_sealed: '-',
-      former_sealed: '-',
-      containers: containers
-        .filter(({ name }) => names.has(name))
-        .map((one) => ({ ...one, seen_at: new Date(), health: null, ended: null })),
-      wanted,
-      volumes,
-      builds: buildsOfPlan(next.plan),
-    })
+    const placed = await placedAs(service, next.plan)
+    const settled = { next_sealed: '-', builds: buildsOfPlan(next.plan) }
+    const revision_sealed = await sealRevision(tenant_id, next)
+    await transaction(async () => {
+      await set(id, {
+        ...settled,
+        revision_sealed,
+        former_sealed: '-',
+        containers: placed.map((one) => ({ ...one, seen_at: new Date(), health: null, ended: null })),
+        wanted,
+        volumes,
+      })
+      if (operation_id !== null) await keepSettled(operation_id, settled)
+    }, id)
   },
 
   /** Goes back to what the service was. Null: it was not changed yet. Else what runs again then. */
@@ -116,7 +121,7 @@ export const makeServiceActivities = ({ domain }: { domain: string }) => ({
     if (former_sealed === '-') return null
     const { plan } = await openRevision(tenant_id, former_sealed)
     const names = new Set(plan.containers.map(({ name }) => name))
-    const containers = service.containers.filter(({ name }) => names.has(name))
+    const containers = await placedAs(service, plan)
     // The change may have started containers that did not run.
     const ran = new Set(former_wanted ?? names)
     const wanted = Object.fromEntries(

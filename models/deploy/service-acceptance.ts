@@ -5,8 +5,9 @@ import { transaction } from '../database.ts'
 import { needAllowedImage } from '../compute/images.ts'
 import { urlAt } from '../network/load-balancer-endpoints.ts'
 import { LoadBalancer } from '../network/load-balancers.ts'
-import type { Accepted } from '../operations.ts'
+import { type Accepted, Operation } from '../operations.ts'
 import { lockParent } from '../parents.ts'
+import { everyTenant } from '../tenant-scope.ts'
 import { readCompose, renderCompose, type TakenPaths } from './compose/compose.ts'
 import { diffOf, type PlanDiff } from './compose/diff.ts'
 import { askedUrl, generateValue } from './compose/generated.ts'
@@ -212,3 +213,14 @@ export const acceptServiceUpdate = (
     const needed = [...new Set([...builds, ...buildsOfPlan(revision.plan)])]
     return begin(by, serviceResource, _id, 'update', { set: { next_sealed, builds: needed } })
   }, by.tenant_id)
+
+/** Has a change that fails after it was settled not go back to what the service was before. */
+export async function keepSettled(
+  operation_id: string,
+  { next_sealed, builds }: Pick<ServiceDocument, 'next_sealed' | 'builds'>,
+): Promise<void> {
+  await Operation.updateOne(
+    { _id: operation_id, 'before.next_sealed': { $exists: true } },
+    { $set: { 'before.next_sealed': next_sealed, 'before.builds': builds } },
+  ).setOptions(everyTenant)
+}

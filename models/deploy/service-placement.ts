@@ -1,8 +1,8 @@
 import { newId } from '../../lib/ids.ts'
 import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
-import type { PlannedContainer } from './compose/plan.ts'
-import { DeployServer, deployServerResource } from './deploy-servers.ts'
+import type { ComposePlan, PlannedContainer } from './compose/plan.ts'
+import { DeployServer, type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
 import { registryFor } from './image-copies.ts'
 import { placeTogether } from './places.ts'
 import { hostPartOf } from './service-routes.ts'
@@ -11,8 +11,9 @@ import { openRevision, Service, type ServiceContainer, type ServiceDocument } fr
 // Where the containers of a service run: all on one worker, because its volumes are there.
 
 /**
- * Chooses the worker of a service, unless it has one, and a port of it for each port that the next revision opens. Returns
- * the next revision's containers. Throws NoRoom and `worker_away`. Idempotent.
+ * Chooses the worker of a service, unless it has one, and a port of it for each port that the next revision opens. The ports
+ * of the former one stay until the next is settled, because its containers run until then. Throws NoRoom and `worker_away`.
+ * Idempotent.
  */
 export const placeService = ({
   _id,
@@ -40,8 +41,10 @@ export const placeService = ({
     })
     const next: ServiceContainer[] = []
     for (const one of plan.containers) {
-      const record = recordOf(one, there.get(one.name), machine_ports)
-      next.push(one.built ? { ...record, pulls_from: await registryFor(server, one.built) } : record)
+      const former = there.get(one.name)
+      const record = await recordOf(server, one, former, machine_ports)
+      const leaving = former?.ports.filter(({ port }) => !one.ports.includes(port)) ?? []
+      next.push({ ...record, ports: [...record.ports, ...leaving] })
     }
     const names = new Set(next.map(({ name }) => name))
     // Those that the next revision leaves out run until it is brought.
@@ -52,11 +55,25 @@ export const placeService = ({
     return { ...service, ...set }
   }, deploy_server_id)
 
-function recordOf(
-  { name, image, memory_mib, ports, restart }: PlannedContainer,
+/** The containers of a plan that a service has, as they were placed for it. */
+export async function placedAs(
+  { tenant_id, deploy_server_id, containers }: ServiceDocument,
+  plan: Pick<ComposePlan, 'containers'>,
+): Promise<ServiceContainer[]> {
+  const server = await DeployServer.findOne({ _id: deploy_server_id, tenant_id }).orFail().lean()
+  const placed = plan.containers.map(async (one) => {
+    const there = containers.find(({ name }) => name === one.name)
+    return there ? [await recordOf(server, one, there, [])] : []
+  })
+  return (await Promise.all(placed)).flat()
+}
+
+async function recordOf(
+  server: DeployServerDocument,
+  { name, image, memory_mib, ports, restart, built }: PlannedContainer,
   former: ServiceContainer | undefined,
   free: number[],
-): ServiceContainer {
+): Promise<ServiceContainer> {
   return {
     name,
     service_id: former?.service_id ?? newId(),
@@ -71,5 +88,6 @@ function recordOf(
     health: former?.health ?? null,
     seen_at: former?.seen_at ?? null,
     ended: former?.ended ?? null,
+    ...(built ? { pulls_from: await registryFor(server, built) } : {}),
   }
 }

@@ -5,16 +5,23 @@ interface Parts {
   greeting?: string
   /** Of the app. */
   tag?: string
+  /** The ports that the app opens. It listens at 3000. */
+  ports?: number[]
   /** Keys of a further container. */
   extra?: string
 }
 
-export const composed = ({ greeting = 'hello', tag = 'v1', extra = '' }: Parts = {}): string => `
+export const composed = ({
+  greeting = 'hello',
+  tag = 'v1',
+  ports = [3000],
+  extra = '',
+}: Parts = {}): string => `
 services:
   app:
     image: demo:${tag}
     mem_limit: 32m
-    ports: [3000]
+    ports: ${JSON.stringify(ports)}
     environment:
       GREETING: ${greeting}
       PASSWORD: \${SERVICE_PASSWORD_APP}

@@ -92,8 +92,10 @@ describe('a service of three containers', () => {
   })
 
   test('takes back a new text that does not run', async () => {
+    const former = urlOf(service)
     const extra = `  broken: { image: "demo:none", mem_limit: 16m, depends_on: [store] }`
-    const { operation } = await services.update(service.id, { docker_compose: composed({ extra }) })
+    const docker_compose = composed({ extra, ports: [8080, 3000] })
+    const { operation } = await services.update(service.id, { docker_compose })
     expect(await operation.end()).toMatchObject({ state: 'failed', error: { code: 'service_failed' } })
     // A look at the containers that was taken while they changed says that some do not run.
     const now = await eventually(async () => {
@@ -103,6 +105,8 @@ describe('a service of three containers', () => {
     expect(now.status_reason).toMatch(/The container broken does not run: The image demo:none/)
     expect(Object.keys(stateOf(now)).toSorted()).toEqual(['app', 'store', 'worker'])
     await eventually(async () => (await left()).containers === 3)
+    expect(urlOf(now)).toBe(former)
+    expect(now.containers.find(({ name }) => name === 'app')?.ports).toMatchObject([{ port: 3000 }])
     expect(await look(service)).toBe('welcome v2 7')
   })
 
