@@ -24,17 +24,37 @@ export async function removeAbandoned(
   ask: AskRegistry,
   kept: { tags: Set<string>; digests: Set<string | undefined> },
 ): Promise<void> {
-  const before = Date.now() - anHourMs
+  for await (const { image, tag } of allTags(ask)) {
+    if (kept.tags.has(tag) || isYoung(tag)) continue
+    const digest = await digestOf(ask, { image, tag })
+    if (digest && !kept.digests.has(digest)) await ask('DELETE', `/v2/${image}/manifests/${digest}`)
+  }
+}
+
+/**
+ * The digests of tags of the last hour that are not among the known ones. They may be of pushes that ended after the platform
+ * said which images leave: one with the same content as a leaving image has its digest.
+ */
+export async function youngDigests(
+  ask: AskRegistry,
+  known: ReadonlySet<string>,
+): Promise<(string | undefined)[]> {
+  const digests: (string | undefined)[] = []
+  for await (const one of allTags(ask))
+    if (isYoung(one.tag) && !known.has(one.tag)) digests.push(await digestOf(ask, one))
+  return digests
+}
+
+async function* allTags(ask: AskRegistry): AsyncGenerator<TaggedImage> {
   const { repositories } = Catalog.parse(JSON.parse((await ask('GET', '/v2/_catalog?n=1000')).body))
   for (const image of repositories ?? []) {
     const { status, body } = await ask('GET', `/v2/${image}/tags/list`)
     const tags = status === 200 ? (Tags.parse(JSON.parse(body)).tags ?? []) : []
-    for (const tag of tags.filter((one) => !kept.tags.has(one) && madeAt(one) < before)) {
-      const digest = await digestOf(ask, { image, tag })
-      if (digest && !kept.digests.has(digest)) await ask('DELETE', `/v2/${image}/manifests/${digest}`)
-    }
+    for (const tag of tags) yield { image, tag }
   }
 }
+
+const isYoung = (tag: string): boolean => madeAt(tag) >= Date.now() - anHourMs
 
 /** A UUIDv7 begins with its time. */
 const madeAt = (id: string): number => parseInt(id.replaceAll('-', '').slice(0, 12), 16)

@@ -18,7 +18,7 @@ import { engineOf } from './dial.ts'
 import { forgetBuilt, unlessUsed } from './engine-images.ts'
 import { makePushGate } from './push-gate.ts'
 import { manifestTypes, readAnswer, sendTo } from './registry-requests.ts'
-import { type AskRegistry, digestOf, removeAbandoned } from './registry-tags.ts'
+import { type AskRegistry, digestOf, removeAbandoned, youngDigests } from './registry-tags.ts'
 
 const name = 'keelson-registry'
 const specLabel = 'keelson.spec'
@@ -112,10 +112,22 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
     await gate.collect(machineId, () => shell(machineId, dropUploads))
   }
 
-  async function shell(machineId: string, script: string, args: string[] = []): Promise<void> {
-    const stream = await pipe(machineId, ['sh', '-c', script, 'sh', ...args])
+  const shell = (machineId: string, script: string, args: string[] = []): Promise<void> =>
+    run(machineId, ['sh', '-c', script, 'sh', ...args])
+
+  async function run(machineId: string, command: string[]): Promise<void> {
+    const stream = await pipe(machineId, command)
     stream.end()
     await text(stream)
+  }
+
+  /** One that an interrupted process has begun would remove layers whose image is not there yet. */
+  const earlierCollection = new Map<string, Promise<void>>()
+  function earlierEnds(machineId: string): Promise<void> {
+    const ends = earlierCollection.get(machineId) ?? run(machineId, awaitCollection)
+    earlierCollection.set(machineId, ends)
+    ends.catch(() => earlierCollection.delete(machineId))
+    return ends
   }
 
   return {
@@ -142,6 +154,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
 
     push: (machineId, { users: [user] }, reference, signal) =>
       asking(async () => {
+        await earlierEnds(machineId)
         const image = at(machineId).getImage(reference)
         const since = Math.floor(Date.now() / 1000)
         const colon = reference.lastIndexOf(':')
@@ -172,9 +185,12 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
           const docker = at(machineId)
           const own = `${spec.ip_address}:${spec.port}/`
           const asks: AskRegistry = (method, path) => ask(machineId, spec, method, path)
+          const keptTags = new Set([...kept.tags, ...kept.images.map(({ tag }) => tag)])
+          const known = new Set([...keptTags, ...images.map(({ tag }) => tag)])
           const keptDigests = new Set([
             ...kept.digests,
             ...(await Promise.all(kept.images.map((one) => digestOf(asks, one)))),
+            ...(await youngDigests(asks, known)),
           ])
           for (const { image, tag } of images) {
             const digest = await digestOf(asks, { image, tag })
@@ -182,7 +198,6 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
             // One that an earlier version of the platform built has no label.
             await docker.getImage(`${own}${image}:${tag}`).remove().catch(unlessUsed)
           }
-          const keptTags = new Set([...kept.tags, ...kept.images.map(({ tag }) => tag)])
           await removeAbandoned(asks, { tags: keptTags, digests: keptDigests })
           await forgetBuilt(docker, own, keptTags)
           await shell(machineId, `${dropUploads}\n${collect}`)
@@ -193,6 +208,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
       const asked = { method, path, headers: { ...headers, connection: 'close' }, body, signal }
       const send = (): Promise<IncomingMessage> => sendTo(agentOf(machineId, spec), spec, asked)
       if (!pushes) return send()
+      await earlierEnds(machineId)
       const answer = await gate.write(machineId, pushes, send)
       const [, image, upload] = uploadPath.exec(path) ?? []
       if ((answer.statusCode ?? 0) >= 500 && image && upload)
