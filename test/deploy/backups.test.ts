@@ -256,8 +256,11 @@ describeEngines('a backup', () => {
       const backup = String(body['id'])
       const due = () =>
         Backup.updateOne({ _id: backup, tenant_id: tenant.id }, { $set: { next_at: new Date() } })
-      const succeeded = async () =>
-        (await databases.executionsOf(id, backup)).filter((one) => one.status === 'succeeded')
+      const succeeded = async () => {
+        const all = await databases.executionsOf(id, backup)
+        expect(all.filter(({ status: its }) => its === 'failed')).toEqual([]) // with its reason
+        return all.filter((one) => one.status === 'succeeded')
+      }
       await due()
       const [first] = await eventually(async () => {
         const all = await succeeded()
