@@ -68,7 +68,8 @@ export async function openTerminal(
         while (performance.now() < late) {
           const now = await lookAt(exec)
           if (!now || now.ended) return
-          if (now.running) await unless([404, 409], endMarked(container, `${markName}=${mark}`))
+          if (now.running)
+            await unless([404, 409], runScript(container, hangUpScript, `${markName}=${mark}`, scriptEndsMs))
           await delay(pauseMs)
         }
         throw new EngineRefused(
@@ -87,7 +88,7 @@ export async function openTerminal(
 }
 
 /** Null if the container is gone. Neither running nor ended means about to start. */
-async function lookAt(exec: Docker.Exec): Promise<{ running: boolean; ended: boolean } | null> {
+export async function lookAt(exec: Docker.Exec): Promise<{ running: boolean; ended: boolean } | null> {
   const info = await unless([404], exec.inspect())
   return info ? { running: info.Running, ended: !info.Running && info.ExitCode !== null } : null
 }
@@ -125,18 +126,23 @@ exit 0
 `
 
 /**
- * Ends a command, with all of its session, by a variable of its environment: `NAME=value`. Needs /bin/sh in the image,
- * and that the container's user may signal the command. Gives up after some seconds.
+ * Runs a script with one argument in a container, as the container's user. Needs /bin/sh in the image. Gives up after
+ * `withinMs`.
  */
-export async function endMarked(container: Docker.Container, variable: string): Promise<void> {
+export async function runScript(
+  container: Docker.Container,
+  script: string,
+  argument: string,
+  withinMs: number,
+): Promise<void> {
   const exec = await container.exec({
-    Cmd: ['/bin/sh', '-c', hangUpScript, 'sh', variable],
+    Cmd: ['/bin/sh', '-c', script, 'sh', argument],
     AttachStdout: true,
     AttachStderr: true,
   })
   const output = await exec.start({})
   output.resume()
-  const late = setTimeout(() => output.destroy(), scriptEndsMs)
+  const late = setTimeout(() => output.destroy(), withinMs)
   await new Promise((resolve) => output.once('close', resolve))
   clearTimeout(late)
 }

@@ -1,0 +1,62 @@
+import { createConnection } from 'node:net'
+import { afterAll, beforeEach, expect, test } from '@jest/globals'
+import { serviceLabel } from '../../../drivers/swarm/services.ts'
+import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
+import type { DialMachine } from '../../../drivers/swarms.ts'
+import { newId } from '../../../lib/ids.ts'
+import { docker, dockerHost, removeTestContainers, testTenant } from '../../support/containers.ts'
+
+// Commands in a container that stands for the task of a service.
+
+const { protocol, pathname, hostname, port } = new URL(dockerHost)
+/** This machine's engine in the place of a machine's. */
+const dial: DialMachine = async () =>
+  protocol === 'unix:' ? createConnection(pathname) : createConnection(Number(port), hostname)
+
+let service: string
+let container: Awaited<ReturnType<typeof docker.createContainer>>
+const commands = makeTaskCommands(dial)
+const run = (command: string, mark: string, timeoutSec: number) =>
+  commands.run('one', service, { command, mark, timeoutSec })
+
+beforeEach(async () => {
+  service = newId()
+  container = await docker.createContainer({
+    Image: 'busybox:latest',
+    Cmd: ['sleep', '600'],
+    Labels: { 'keelson.tenant': testTenant, [serviceLabel]: service },
+  })
+  await container.start()
+})
+afterAll(() => removeTestContainers())
+
+/** The sleeps that run in the container, by their seconds. */
+async function sleeps(): Promise<string[]> {
+  const { Processes } = (await container.top({ ps_args: '-eo pid,args' })) as { Processes: string[][] }
+  return Processes.flatMap(([, args = '']) => /^sleep (\d+)/.exec(args)?.[1] ?? []).toSorted()
+}
+
+test('a command that is late ends with what has left its session, and nothing else ends', async () => {
+  const other = newId()
+  await run('sleep 444 >/dev/null 2>&1 &', other, 60)
+  const late = await run('setsid sleep 111 & setsid sh -c "sleep 112 & sleep 113" & sleep 114', newId(), 2)
+  expect(late).toMatchObject({ timed_out: true })
+  expect(await sleeps()).toEqual(['444', '600'])
+  await commands.end('one', service, other)
+  expect(await sleeps()).toEqual(['600'])
+})
+
+test('what a command leaves runs on when it ends by itself, and can be ended', async () => {
+  const mark = newId()
+  const { exit_code } = await run('setsid sleep 111 >/dev/null 2>&1 & sleep 112 >/dev/null 2>&1 &', mark, 60)
+  expect(exit_code).toBe(0)
+  expect(await sleeps()).toEqual(['111', '112', '600'])
+  await commands.end('one', service, mark)
+  expect(await sleeps()).toEqual(['600'])
+})
+
+test('what is in the session of a late command is ended without its environment too', async () => {
+  const { timed_out } = await run('env -i sleep 111 & env -i sh -c "trap : HUP; sleep 112"; true', newId(), 2)
+  expect(timed_out).toBe(true)
+  expect(await sleeps()).toEqual(['600'])
+})
