@@ -41,8 +41,8 @@ export async function prepareVm(
     if (!vmBuild) throw new HostNotEquipped('the tools that build VM images')
     const folder = join(imagesOf(host), `${unfinished}${digest}`)
     await discardBuild(folder) // left by a killed worker
-    signal?.throwIfAborted()
     await host.images.needRoom(buildBytes)
+    signal?.throwIfAborted()
     const callOff = (): void => void discardBuild(folder).catch(() => {}) // `finally` reports it
     signal?.addEventListener('abort', callOff, { once: true })
     try {

@@ -1,8 +1,10 @@
 import { once } from 'node:events'
 import { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
+import { setTimeout as delay } from 'node:timers/promises'
 import type Docker from 'dockerode'
 import { asking, unless } from '../docker/errors.ts'
+import { lookAt } from '../docker/exec.ts'
 import { endMarked } from '../docker/marked.ts'
 import { InstanceNotRunning } from '../errors.ts'
 import type { DialMachine, TaskCommands } from '../swarms.ts'
@@ -10,6 +12,10 @@ import { engineOf, withEngine } from './dial.ts'
 import { serviceLabel } from './services.ts'
 
 const keptBytes = 32 * 1024
+// As for a console: on a busy machine some seconds pass until a command that is starting has its mark.
+const endsWithinMs = 20_000
+const pauseMs = 100
+
 /** Names a run in the environment of its processes. */
 export const markName = 'KEELSON_RUN'
 
@@ -47,15 +53,20 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
               AttachStdout: true,
               AttachStderr: true,
             })
+            signal?.throwIfAborted()
             const output = new LastBytes(keptBytes)
             const stream = await at(machineId).getExec(exec.id).start({}) // it keeps its stream
             container.modem.demuxStream(stream, output, output)
             const late = AbortSignal.timeout(timeoutSec * 1000)
             const stopping = AbortSignal.any(signal ? [signal, late] : [late])
             const finish = finished(stream)
-            const aborted = once(stopping, 'abort').then(() => end(machineId, serviceId, mark))
-            // A command that cannot be ended is not waited for.
-            await Promise.race([finish, aborted])
+            const stop = async (): Promise<void> => {
+              if (!stopping.aborted) await once(stopping, 'abort')
+              await untilEnded(exec, () => end(machineId, serviceId, mark))
+            }
+            const stopped = stop()
+            await Promise.race([finish, stopped])
+            if (stopping.aborted) await stopped // what it started may end later than itself
             stream.destroy()
             signal?.throwIfAborted()
             const { ExitCode } = await exec.inspect()
@@ -63,6 +74,21 @@ export function makeTaskCommands(dial: DialMachine): TaskCommands {
           }),
         signal,
       ),
+  }
+}
+
+/**
+ * Ends a command again and again until the engine says that it has ended: one that is starting has no mark yet. A command
+ * that cannot be ended is not waited for.
+ */
+async function untilEnded(exec: Docker.Exec, end: () => Promise<void>): Promise<void> {
+  const late = performance.now() + endsWithinMs
+  while (performance.now() < late) {
+    // Asked before: what the command started last is ended too.
+    const now = await lookAt(exec)
+    await end()
+    if (!now || now.ended) return
+    await delay(pauseMs)
   }
 }
 

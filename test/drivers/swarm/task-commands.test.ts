@@ -5,6 +5,7 @@ import { makeTaskCommands } from '../../../drivers/swarm/task-commands.ts'
 import type { DialMachine } from '../../../drivers/swarms.ts'
 import { newId } from '../../../lib/ids.ts'
 import { docker, dockerHost, removeTestContainers, testTenant } from '../../support/containers.ts'
+import { eventually } from '../../support/eventually.ts'
 
 // Commands in a container that stands for the task of a service.
 
@@ -59,4 +60,26 @@ test('what is in the session of a late command is ended without its environment 
   const { timed_out } = await run('env -i sleep 111 & env -i sh -c "trap : HUP; sleep 112"; true', newId(), 2)
   expect(timed_out).toBe(true)
   expect(await sleeps()).toEqual(['600'])
+})
+
+test('a command that is called off before it starts does not start', async () => {
+  const reason = new Error('called off')
+  const of = { command: 'sleep 111', mark: newId(), timeoutSec: 600 }
+  await expect(commands.run('one', service, of, AbortSignal.abort(reason))).rejects.toBe(reason)
+  expect(await sleeps()).toEqual(['600'])
+})
+
+test('a command that is called off while it starts is ended', async () => {
+  const calledOff = new AbortController()
+  const reason = new Error('called off')
+  let dials = 0
+  // Its second connection is the command's own.
+  const aborting: DialMachine = async (machine) => {
+    if (++dials === 2) calledOff.abort(reason)
+    return dial(machine)
+  }
+  const of = { command: 'sleep 111', mark: newId(), timeoutSec: 600 }
+  const work = makeTaskCommands(aborting).run('one', service, of, calledOff.signal)
+  await expect(work).rejects.toBe(reason)
+  await eventually(async () => (await sleeps()).length === 1)
 })
