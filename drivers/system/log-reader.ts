@@ -1,5 +1,6 @@
 import { existsSync, statSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
+import { lastLinesBytes, LastKept } from '../../lib/last-kept.ts'
 import type { LogEntry, LogOptions } from '../containers.ts'
 import type { LogFile, LogSource } from '../log-files.ts'
 import { openFiles } from './log-files.ts'
@@ -70,15 +71,14 @@ function signOf(path: string): string {
 export const waited = (ms: number, signal: AbortSignal | undefined): Promise<void> =>
   delay(ms, undefined, signal ? { signal } : {}).catch(() => {})
 
-const leastKept = 1000
-
-export async function* lastOfAll(entries: AsyncIterable<LogEntry>, count: number): AsyncGenerator<LogEntry> {
-  let kept: LogEntry[] = []
-  for await (const entry of entries) {
-    kept.push(entry)
-    if (kept.length > 2 * Math.max(count, leastKept)) kept = kept.slice(-count)
-  }
-  if (count > 0) yield* kept.slice(-count)
+export async function* lastOfAll(
+  entries: AsyncIterable<LogEntry>,
+  count: number,
+  bytes = lastLinesBytes,
+): AsyncGenerator<LogEntry> {
+  const kept = new LastKept<LogEntry>({ count, bytes }, ({ line }) => Buffer.byteLength(line))
+  for await (const entry of entries) kept.add(entry)
+  yield* kept.taken()
 }
 
 /** Reads all files. Joins the parts of a line into one entry with the time of the first. */

@@ -55,12 +55,12 @@ export interface LogPlace {
   part: number
 }
 
-/** The parts after a place, in order. */
-export const logPartsAfter = (
+/** The first part after a place. A log is read part by part, as its reader takes them: a whole one has some 20 MB. */
+export const logPartAfter = (
   { _id: build_id, tenant_id }: Build,
   after: LogPlace | null,
-): Promise<(LogPlace & { lines: LoggedLine[] })[]> =>
-  LogPart.find({
+): Promise<(LogPlace & { lines: LoggedLine[] }) | null> =>
+  LogPart.findOne({
     build_id,
     tenant_id,
     ...(after && {
@@ -69,6 +69,16 @@ export const logPartsAfter = (
   })
     .sort({ attempt: 1, part: 1 })
     .lean()
+
+/** The parts from the last one back, with only the times of their lines. */
+export const logTimesBack = ({
+  _id: build_id,
+  tenant_id,
+}: Build): AsyncIterable<LogPlace & { lines: Pick<LoggedLine, 'time'>[] }> =>
+  LogPart.find({ build_id, tenant_id }, 'attempt part lines.time')
+    .sort({ attempt: -1, part: -1 })
+    .lean()
+    .cursor({ batchSize: 20 })
 
 export const forgetLog = async ({ _id: build_id, tenant_id }: Build): Promise<void> => {
   await LogPart.deleteMany({ build_id, tenant_id })

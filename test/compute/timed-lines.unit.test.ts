@@ -1,5 +1,10 @@
 import { expect, test } from '@jest/globals'
-import { inOrderOfTime, type TimedLine } from '../../api/compute/observation/timed-lines.ts'
+import {
+  inOrderOfTime,
+  lastOf,
+  streamsInOrder,
+  type TimedLine,
+} from '../../api/compute/observation/timed-lines.ts'
 
 async function* source(...batches: string[][]): AsyncGenerator<TimedLine[]> {
   for (const lines of batches) yield lines.map((text) => ({ time: text.slice(0, 1), text }))
@@ -24,4 +29,40 @@ test('lines of all sources come in order of time, and those of one moment in the
     '3b',
     '5a',
   ])
+})
+
+const long = (time: string, bytes: number): TimedLine => ({ time, text: time.repeat(bytes) })
+const sizes = (batches: TimedLine[][]): number[] => batches.map(({ length }) => length)
+
+async function* eachAlone(lines: TimedLine[]): AsyncGenerator<TimedLine[]> {
+  for (const line of lines) yield [line]
+}
+
+test('long lines come in small batches', async () => {
+  const lines = Array.from({ length: 7 }, () => long('1', 100_000))
+  const all = (async function* () {
+    yield lines
+  })()
+  expect(sizes(await Array.fromAsync(inOrderOfTime([all])))).toEqual([3, 3, 1])
+  expect(sizes([...(await lastOf(eachAlone(lines), 7))])).toEqual([3, 3, 1])
+})
+
+test('the last lines have a bound of bytes', async () => {
+  const lines = ['1', '2', '3', '4'].map((time) => long(time, 100))
+  expect([...(await lastOf(eachAlone(lines), 100, 250))].flat()).toEqual(lines.slice(2))
+})
+
+test('few long lines are held to put the streams of a replica in order', async () => {
+  const lines = Array.from({ length: 30 }, (_, at) => long(String.fromCharCode(65 + at), 100_000))
+  const inOrder = streamsInOrder(eachAlone(lines))
+  let read = 0
+  const counted = (async function* () {
+    for await (const batch of eachAlone(lines)) {
+      read++
+      yield batch
+    }
+  })()
+  await streamsInOrder(counted).next()
+  expect(read).toBe(11)
+  expect((await Array.fromAsync(inOrder)).flat()).toEqual(lines)
 })

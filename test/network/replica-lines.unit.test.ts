@@ -114,6 +114,12 @@ async function read(first: number, query: Asked, over: Partial<Replicas> = {}): 
   return found
 }
 
+const tenMegabytes = (name: string): string[] =>
+  Array.from({ length: 10 }, (_, at) => {
+    const time = `2026-01-01T00:00:0${at}.00000000${name}Z`
+    return `${JSON.stringify({ time, line: 'x'.repeat(1024 ** 2) })}\n`
+  })
+
 describe('the lines of a replica', () => {
   test('have null for what a request did not come to', () => {
     const text = JSON.stringify(written)
@@ -182,6 +188,24 @@ describe('the lines of a replica', () => {
   test('are not taken for the last ones when the host goes away within its answer', async () => {
     answers = [breakOff]
     await expect(read(4, { lines: 2 })).rejects.toThrow('does not answer')
+  })
+
+  test('have at most 16 MiB if the last ones are asked for, of all replicas together', async () => {
+    const lines = await replicaLines(
+      {
+        isThere: () => Promise.resolve(true),
+        names: () => Promise.resolve(['1', '2']),
+        lineOf: (_, { time, line }) => ({ time, text: line }),
+        remarkOn,
+        ask: async (name) => Readable.from(tenMegabytes(name)),
+      },
+      ['1', '2'],
+      { follow: false, lines: 100_000 },
+      new AbortController().signal,
+    )
+    const times = (await Array.fromAsync(lines)).flat().map(({ time }) => time.slice(18, 20))
+    expect(times).toHaveLength(16)
+    expect(times.at(0)).toBe('2.')
   })
 
   describe('of a replica that is no more', () => {

@@ -7,7 +7,7 @@ import { NotFound, Unavailable } from '../../../lib/problem.ts'
 import { away } from './log-archive.ts'
 import type { LogsQuery } from './logs.ts'
 import { makeSeen, type Seen } from './seen-lines.ts'
-import { inOrderOfTime, mostOvertaking, streamsInOrder, type TimedLine } from './timed-lines.ts'
+import { inOrderOfTime, lastOf, mostOvertaking, streamsInOrder, type TimedLine } from './timed-lines.ts'
 import { wholeLines } from './whole-lines.ts'
 
 // The log of something that has replicas, as their hosts have it: the lines of now, and new ones as they come.
@@ -74,7 +74,7 @@ async function present(
   silenced.forEach(silent)
   const merged = inOrderOfTime(there)
   // Before the answer to the client begins: what is written after that is new to a client that follows.
-  const found = query.lines === undefined ? merged : [await lastOf(merged, query.lines)]
+  const found = query.lines === undefined ? merged : await lastNow(merged, query.lines)
   return { lines: inTurn([silenced.map((name) => replicas.remarkOn(name, away))], found), seen }
 }
 
@@ -124,29 +124,24 @@ async function* noting(
 }
 
 /** Throws Unavailable if a host goes away meanwhile. */
-async function lastOf(batches: AsyncIterable<TimedLine[]>, count: number): Promise<TimedLine[]> {
-  let kept: TimedLine[] = []
+async function lastNow(batches: AsyncIterable<TimedLine[]>, count: number): Promise<Iterable<TimedLine[]>> {
   try {
-    for await (const lines of batches) {
-      kept.push(...lines)
-      if (kept.length > 2 * count) kept = last(kept, count)
-    }
+    return await lastOf(batches, count)
   } catch (error) {
     throw isBrokenOff(error) ? new Unavailable('The host does not answer', error) : error
   }
-  return last(kept, count)
 }
 
-const last = <T>(list: T[], count: number): T[] => (count > 0 ? list.slice(-count) : [])
-
-async function* inTurn<T>(first: AsyncIterable<T> | T[], next: AsyncIterable<T> | T[]): AsyncGenerator<T> {
+type Some<T> = AsyncIterable<T> | Iterable<T>
+async function* inTurn<T>(first: Some<T>, next: Some<T>): AsyncGenerator<T> {
   yield* first
   yield* next
 }
 
 // How soon a new replica is followed.
 const lookEveryMs = 2_000
-const mostWaiting = 100
+/** In batches of some 64 KiB, for a client that reads slowly. */
+const mostWaiting = 16
 
 /** New lines of all replicas as they come, also of those that come later, until the whole is gone. */
 async function* followed(
