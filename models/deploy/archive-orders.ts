@@ -167,8 +167,11 @@ const tellPaused = async (
 export const noteDamagedSegments = (archiveId: string, names: string[]): Promise<void> =>
   transaction(async () => {
     const archive = await Archive.findById(archiveId).setOptions(everyTenant).lean()
+    const { last_segment = null } = archive ?? {}
     const known = new Set(archive?.damaged_segments)
-    const found = names.filter((name) => !known.has(name))
+    // A look that an earlier release began may name one that was never stored.
+    const isStored = (name: string): boolean => last_segment !== null && name <= last_segment
+    const found = names.filter((name) => isStored(name) && !known.has(name))
     if (!archive || found.length === 0) return
     const { _id, tenant_id, deploy_server_id, database_id, is_current } = archive
     const due = is_current ? { base_due_at: new Date() } : {}
@@ -189,8 +192,8 @@ export const noteDamagedSegments = (archiveId: string, names: string[]): Promise
   }, archiveId)
 
 /**
- * The segments that follow on a base. `at`: those with which it comes to that moment; without, those up to the next base.
- * Throws NotFound if the moment is not there.
+ * The segments that follow on a base. `at`: those with which it comes to that moment; without, those up to the next base
+ * that are stored. Throws NotFound if the moment is not there.
  */
 export async function logAfter(
   { archive_id, tenant_id, copy }: BackupExecutionDocument,
@@ -201,8 +204,12 @@ export async function logAfter(
   if (!archive || !base) return null
   const log = { archive_id: archive._id, key: await archiveKeyOf(archive), segments: [], target: null }
   if (at === null) {
-    const last = (await nextStart(archive, base.start)) ?? archive.last_segment
-    return { ...log, segments: last === null ? [] : segmentsBetween(base.start, last) }
+    const { last_segment } = archive
+    if (last_segment === null) return log
+    // The segment in which the next base starts is stored later, or never if the archive ends before.
+    const next = await nextStart(archive, base.start)
+    const last = next !== null && next < last_segment ? next : last_segment
+    return { ...log, segments: segmentsBetween(base.start, last) }
   }
   const { latest, ticked_at } = await logEnd(archive, base.start)
   if (!latest || latest < at) throw new NotFound('moment')

@@ -1,9 +1,6 @@
 import { beforeAll, describe, expect, test } from '@jest/globals'
-import { makeBackupActivities } from '../../activities/deploy/backups.ts'
 import { makeRefillActivities } from '../../activities/deploy/refills.ts'
 import { newId } from '../../lib/ids.ts'
-import { ArchiveSegment } from '../../models/deploy/archive-segments.ts'
-import { Archive, archivesOf, beginArchive, endArchive } from '../../models/deploy/archives.ts'
 import { BackupExecution } from '../../models/deploy/backup-executions.ts'
 import { acceptBackupDeletion } from '../../models/deploy/backup-acceptance.ts'
 import { Backup, changeBackup } from '../../models/deploy/backups.ts'
@@ -17,7 +14,6 @@ import {
 import { Database, type DatabaseDocument } from '../../models/deploy/databases.ts'
 import { noteVolumesDiscarded } from '../../models/deploy/discarded-volumes.ts'
 import type { DatabaseImages } from '../../models/deploy/engines/index.ts'
-import { baseFor, seenPointInTime } from '../../models/deploy/point-in-time.ts'
 import { dataStorageOf } from '../../models/deploy/storages.ts'
 import { databaseRecordsOf } from '../support/database-records.ts'
 import { Operation } from '../../models/operations.ts'
@@ -371,40 +367,4 @@ test('a database whose worker lost its volumes does not go back to a former one'
   })
   const asked = acceptRestore(by(), _id, { volume_id: former.storage_id }, images)
   await expect(asked).rejects.toMatchObject({ status: 422 })
-})
-
-const named = (number: number) => `00000001000000000000000${number}`
-const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 0, 0, second))
-
-test('a log with several damaged segments leads to the moments before the first', async () => {
-  const over = { type: 'postgresql', version: '17.6', archiving: { target_id: null } } as const
-  const database = await records.database(over)
-  await beginArchive(database, null)
-  await endArchive(database) // else the platform would make a new base
-  const [archive] = await archivesOf(database)
-  if (!archive) throw new Error('there is no archive')
-  const { _id: archive_id, tenant_id } = archive
-  for (const number of [1, 2, 3, 4, 5]) {
-    const times = { ticked_at: at(number * 10), after: at((number - 1) * 10) }
-    const stored = { blob: newId(), bytes: 0 }
-    await new ArchiveSegment({ tenant_id, archive_id, name: named(number), ...times, ...stored }).save()
-  }
-  const end = { last_segment: named(5), latest: at(50), ticked_at: at(50) }
-  await Archive.updateOne({ _id: archive_id, tenant_id }, { $set: end })
-  const base = { start: named(1), moment: at(5).toISOString(), archive_id }
-  const copy = { parts: 0, stored_bytes: 0, dump_bytes: 0, counts: [], base }
-  const { _id: execution } = await records.execution(database, { archive_id, copy })
-
-  const ranges = async () => (await seenPointInTime(database))?.ranges
-  expect(await ranges()).toEqual([{ earliest: at(5), latest: at(50), is_cut_off: false }])
-  await makeBackupActivities().noteVerified(execution, {
-    by: 'restore',
-    tables: 1,
-    rows: 1,
-    damaged_segments: [named(3), named(5)],
-  })
-  expect(await ranges()).toEqual([{ earliest: at(5), latest: at(20), is_cut_off: true }])
-  await expect(baseFor(database, at(35))).rejects.toMatchObject({ status: 422 })
-  await ArchiveSegment.deleteMany({ archive_id, tenant_id })
-  await Archive.deleteOne({ _id: archive_id, tenant_id })
 })
