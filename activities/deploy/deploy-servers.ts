@@ -12,6 +12,7 @@ import { noteRegistryLost } from '../../models/deploy/image-copies.ts'
 import { noteReplaced } from '../../models/deploy/lost-machines.ts'
 import { type InstanceType, instanceTypeNames } from '../../models/deploy/instance-types.ts'
 import { hostsOfMachines } from '../../models/deploy/machine-places.ts'
+import { closeWorker } from '../../models/deploy/machine-replacement.ts'
 import { dataFolder, type DeployMachineKind, providerOf } from '../../models/deploy/machine-providers.ts'
 import { deleteManagedNetwork, makeManagedNetwork } from '../../models/deploy/networks.ts'
 import { isRegistryNode, registryAddress, registryNodes } from '../../models/deploy/registries.ts'
@@ -19,6 +20,7 @@ import { LoadBalancer } from '../../models/network/load-balancers.ts'
 import { Disk } from '../../models/storage/disks.ts'
 import { everyTenant } from '../../models/tenant-scope.ts'
 import { answering } from '../compute/answering.ts'
+import { permanently } from '../failures.ts'
 
 /** What `carryOut` needs to make one machine, and what is there of it. */
 interface NodePlan {
@@ -128,6 +130,10 @@ export const makeDeployServerActivities = ({ machineImage }: { machineImage: str
   /** Records changes of a node. */
   noteNode: (id: string, name: string, changes: Partial<DeployNode>): Promise<void> =>
     changeNode(id, name, changes),
+
+  /** Has nothing more placed on a worker. Throws `storage_on_worker`. */
+  closeWorker: (id: string, name: string, discard_volumes: boolean): Promise<void> =>
+    permanently(async () => closeWorker(await serverOf(id), { name, discard_volumes })),
 
   /** Records the sizes that a node's machine and disk have, after a change that was perhaps done and perhaps not. */
   async noteSizes(id: string, name: string): Promise<void> {

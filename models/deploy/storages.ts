@@ -9,7 +9,7 @@ import { Application } from './applications.ts'
 import { Database } from './databases.ts'
 import { KeptServiceVolumes } from './kept-service-volumes.ts'
 import { KeptVolumes } from './kept-volumes.ts'
-import { Service } from './services.ts'
+import { openRevision, Service } from './services.ts'
 
 // Persistent volumes. A volume is on one worker, so what mounts it runs there. The owner's next start applies what has
 // changed here: it mounts new volumes, and destroys those that were removed.
@@ -190,16 +190,28 @@ const pinnedWhere = async ({ _id, tenant_id }: OfServer, volume_node: unknown): 
 /** All that has volumes on a worker. A service without any can start again on the machine that replaces its worker. */
 export async function withVolumesOn(server: OfServer, node: string): Promise<Pinned[]> {
   const pinned = await pinnedWhere(server, node)
-  const empty = await Service.find(
-    { tenant_id: server.tenant_id, volume_node: node, volumes: [], has_unknown_volumes: { $ne: true } },
-    { _id: 1 },
-  ).lean()
-  const withStorages = await Storage.distinct('app_id', {
-    tenant_id: server.tenant_id,
-    app_id: { $in: empty.map(({ _id }) => _id) },
-  })
-  const others = new Set(empty.map(({ _id }) => _id).filter((id) => !withStorages.includes(id)))
+  const others = await servicesWithoutVolumes(
+    server.tenant_id,
+    pinned.map(({ _id }) => _id),
+  )
   return pinned.filter(({ _id }) => !others.has(_id))
+}
+
+/** Those of these services that have no volumes, and get none by a change under way. */
+async function servicesWithoutVolumes(tenant_id: string, ids: string[]): Promise<Set<string>> {
+  const found = await Service.find(
+    { _id: { $in: ids }, tenant_id, volumes: [], has_unknown_volumes: { $ne: true } },
+    { next_sealed: 1 },
+  ).lean()
+  const without = new Set<string>()
+  // One after another: they may be in one transaction.
+  for (const { _id, next_sealed } of found) {
+    const next = next_sealed === '-' ? null : await openRevision(tenant_id, next_sealed)
+    if (!next?.plan.volumes.length) without.add(_id)
+  }
+  const stored = await Storage.distinct('app_id', { tenant_id, app_id: { $in: [...without] } })
+  for (const id of stored) without.delete(id)
+  return without
 }
 
 /** Throws `storage_on_worker` if a worker with volumes would be removed. */

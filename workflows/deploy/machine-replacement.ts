@@ -22,13 +22,19 @@ import {
 /** The worker with the registry whose copy is on the control plane. */
 const builder = 'w1'
 
+interface Replacement {
+  name: string
+  /** Not there: a former release accepted it. */
+  discard_volumes?: boolean
+}
+
 /** Makes a machine in the place of one that is lost, or that its owner wants anew. */
-export const replaceDeployServer = durable<{ name: string }>(async (work) => {
-  await (work.input.name === 'cp' ? replaceControlPlane(work) : replaceWorker(work, work.input.name))
+export const replaceDeployServer = durable<Replacement>(async (work) => {
+  await (work.input.name === 'cp' ? replaceControlPlane(work) : replaceWorker(work, work.input))
   return { status: 'ready', init_step: null }
 })
 
-async function replaceWorker(work: Server, name: string): Promise<void> {
+async function replaceWorker(work: Server, { name, discard_volumes = false }: Replacement): Promise<void> {
   const { id, undo } = work
   const { cp, [name]: place } = await platform.placesOfNodes(id)
   const { registered = false } = (await platform.nodeAt(id, name)) ?? {}
@@ -37,7 +43,9 @@ async function replaceWorker(work: Server, name: string): Promise<void> {
       ? readmit(id, name, cp, place).catch(() => undefined) // it stays as it is noted: the next update has it join
       : platform.noteNode(id, name, { registered }),
   )
-  await platform.noteNode(id, name, { registered: false }) // nothing more is placed there
+  // Nothing more is placed there, and nothing that has volumes was since the acceptance.
+  if (patched('volumes are looked for again')) await platform.closeWorker(id, name, discard_volumes)
+  else await platform.noteNode(id, name, { registered: false })
   // The last chance to copy what only this worker has. Its applications pull from the copies.
   if (name === builder && (await platform.workersThatAnswer(id)).includes(name))
     await copyImages(id, { tries: 1 })

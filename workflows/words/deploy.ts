@@ -29,6 +29,7 @@ export const deployWords: Words<
   planDeployServer: (id) => `Plan the machines of deploy server ${id}`,
   planNode: (id, name) => `Plan the machine ${name} of deploy server ${id}`,
   noteNode: (id, name) => `Record the machine ${name} of deploy server ${id}`,
+  closeWorker: (id, name) => `Have nothing more placed on the machine ${name} of deploy server ${id}`,
   noteReplaced: (id, name) => `Record that the machine ${name} of deploy server ${id} is replaced`,
   emptyNode: (id, name) => `Record that nothing is on the machine ${name} of deploy server ${id}`,
   dropNode: (id, name) => `Remove the record of the machine ${name} of deploy server ${id}`,
