@@ -14,14 +14,22 @@ export interface Shown<D extends ResourceDocument, V extends z.ZodType, Verb ext
   toView(this: void, document: D): z.output<V>
 }
 
+/** A request as models/ sees it. A deploy server's own credentials reach nothing of another one. */
+export const byOf = ({ kind, tenant_id, id }: Caller): By => ({
+  tenant_id,
+  id,
+  over_http: true,
+  ...(kind === 'deploy_server' ? { within: id } : {}),
+})
+
 /** Accepts an operation by the rules of models/, and answers with its id and the resource. */
 export async function accepting<D extends ResourceDocument, T>(
-  { tenant_id, id }: Caller,
+  caller: Caller,
   toView: (document: D) => T,
   accept: (by: By) => Promise<Accepted<D>>,
 ): Promise<AcceptedAnswer<T>> {
   try {
-    const { document, operation } = await accept({ tenant_id, id, over_http: true })
+    const { document, operation } = await accept(byOf(caller))
     return { operation_id: operation._id, body: toView(document) }
   } catch (error) {
     if (error instanceof NoCapacity) throw new Problem(409, error.code, 'No capacity', error.message)
@@ -35,10 +43,6 @@ export async function acceptingOrThere<D extends ResourceDocument, T>(
   toView: (document: D) => T,
   accept: (by: By) => Promise<Accepted<D> | { document: D; operation: null }>,
 ): Promise<AcceptedAnswer<T> | T> {
-  const { document, operation } = await accept({
-    tenant_id: caller.tenant_id,
-    id: caller.id,
-    over_http: true,
-  })
+  const { document, operation } = await accept(byOf(caller))
   return operation ? { operation_id: operation._id, body: toView(document) } : toView(document)
 }

@@ -13,11 +13,17 @@ export interface By {
   tenant_id: string
   /** A user or an API client; null for the platform itself. */
   id: string | null
+  /** The deploy server whose own credentials the caller has (api/confined.ts). What others have is unknown to it. */
+  within?: string
   /** Set for an HTTP request, which api/audit.ts audits. Without it, the acceptance writes an audit event. */
   over_http?: true
   /** The parent operation, and this child's key in it. A retry finds the child by this key. */
   parent?: { id: string; key: string }
 }
+
+/** Whether what belongs to a deploy server of the caller's tenant is known to the caller. */
+export const mayReach = ({ within }: By, deployServerId: string): boolean =>
+  within === undefined || within === deployServerId
 
 /** The request. `id` names the resource; it is absent when the operation creates one. */
 export interface Asked {

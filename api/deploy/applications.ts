@@ -17,6 +17,7 @@ import {
 } from '../../models/deploy/deployment-acceptance.ts'
 import { DeployServer } from '../../models/deploy/deploy-servers.ts'
 import { begin } from '../../models/acceptance.ts'
+import { byOf } from '../accept.ts'
 import { byId, commonView, Id, Name, resourceView } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
@@ -92,7 +93,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
     asked: Omit<AskedDeployment, 'app_id'>,
   ) {
     const { _id, name } = await applicationOf(caller, params.id, params.app)
-    const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+    const by = byOf(caller)
     const { document, operation: accepted } = await acceptDeployment(by, { ...asked, app_id: _id })
     return { operation_id: accepted._id, body: toDeploymentView(document, name) }
   }
@@ -125,7 +126,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       }),
       responses: { 201: ApplicationView, 202: ApplicationView },
       handle: async ({ caller, params: { id }, body: { deploy, ...fields } }) => {
-        const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+        const by = byOf(caller)
         const { application, deployment } = await createApplication(by, id, fields, deploy)
         const body = await viewOf(application)
         if (deployment) return { operation_id: deployment.operation._id, body }
@@ -164,7 +165,7 @@ export function makeApplications({ appsDomain = 'localhost' }: OperationsContext
       responses: { 202: ApplicationView },
       handle: async ({ caller, params }) => {
         const { _id, deploy_server_id } = await applicationOf(caller, params.id, params.app)
-        const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+        const by = byOf(caller)
         const input = { deploy_server_id }
         const { document, operation: accepted } = await begin(by, applicationResource, _id, 'delete', {
           input,

@@ -4,6 +4,7 @@ import { type ArtifactDocument, acceptArtifact, artifactOf } from '../../models/
 import { acceptUpload, uploadAtMost } from '../../models/deploy/uploads.ts'
 import { deployServerResource } from '../../models/deploy/deploy-servers.ts'
 import { mine } from '../../models/resources.ts'
+import { byOf } from '../accept.ts'
 import { byId, Id, Name, Timestamp, time } from '../fields.ts'
 import { operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
@@ -108,7 +109,7 @@ export const makeArtifacts = ({ apiUrl }: OperationsContext) => [
     responses: { 202: ArtifactView },
     handle: async ({ caller, params: { id }, body: { name, content_b64, upload } }) => {
       await mine(deployServerResource, caller, id)
-      const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+      const by = byOf(caller)
       if (upload !== undefined) {
         const {
           document,

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { acceptBuild, Build, type BuildDocument, buildOf, imageStates } from '../../models/deploy/builds.ts'
+import { byOf } from '../accept.ts'
 import { logsQuery, sendLogs } from '../compute/observation/logs.ts'
 import { ConfigVars } from '../compute/instances.ts'
 import { byId, Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
@@ -152,7 +153,7 @@ export const makeBuilds = ({ cancel }: OperationsContext) => [
     body: NewBuild,
     responses: { 202: BuildView },
     handle: async ({ caller, params: { id }, body: { artifact_id, artifact, ...fields } }) => {
-      const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+      const by = byOf(caller)
       const from = artifact_id === undefined ? { name: artifact ?? '' } : { id: artifact_id }
       const { document, operation: accepted } = await acceptBuild(by, id, { ...fields, artifact: from })
       return { operation_id: accepted._id, body: toView(document) }

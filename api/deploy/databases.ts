@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { begin, type By } from '../../models/acceptance.ts'
+import { begin } from '../../models/acceptance.ts'
 import {
   acceptDatabase,
   acceptDatabaseDeletion,
@@ -24,10 +24,10 @@ import {
 import { databaseTypes } from '../../models/deploy/engines/index.ts'
 import type { Accepted } from '../../models/operations.ts'
 import { seenDatabases } from '../../models/deploy/database-views.ts'
-import { accepting } from '../accept.ts'
+import { accepting, byOf } from '../accept.ts'
 import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
-import { type Caller, operation } from '../operation.ts'
+import { operation } from '../operation.ts'
 import type { OperationsContext } from '../operations.ts'
 import { PortNumber } from '../network/load-balancer-fields.ts'
 import { inDeployServer } from './children.ts'
@@ -122,7 +122,6 @@ const sizes = {
 
 const byDatabase = z.strictObject({ id: Id, db: Id })
 const path = `${serverPath}/databases`
-const byOf = ({ tenant_id, id }: Caller): By => ({ tenant_id, id, over_http: true })
 
 async function toViews(databases: DatabaseDocument[]): Promise<View[]> {
   const seen = await seenDatabases(databases)

@@ -11,6 +11,7 @@ import {
 import { ingressOf } from '../../models/deploy/ingress.ts'
 import { begin } from '../../models/acceptance.ts'
 import { urlAt } from '../../models/network/load-balancer-endpoints.ts'
+import { byOf } from '../accept.ts'
 import { HostMatch } from '../network/load-balancer-fields.ts'
 import { commonView, Id, resourceView } from '../fields.ts'
 import { list } from '../list.ts'
@@ -67,7 +68,6 @@ const find = async (
   caller: Caller,
   { id, app, domain }: z.output<typeof byDomain>,
 ): Promise<DomainDocument> => domainOf(await applicationOf(caller, id, app), domain)
-const byOf = ({ tenant_id, id }: Caller) => ({ tenant_id, id, over_http: true as const })
 
 /** The HTTP operations on domains. */
 export const domains = [

@@ -15,6 +15,7 @@ import {
   taskRunStates,
 } from '../../models/deploy/task-runs.ts'
 import type { TaskOwner, TaskOwnerKind } from '../../models/deploy/task-owners.ts'
+import { byOf } from '../accept.ts'
 import { Id, Name, Timestamp, time, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
@@ -230,7 +231,7 @@ export function scheduledTasksOf(owner: {
       params: byTask,
       responses: { 202: RunView },
       handle: async ({ caller, params }) => {
-        const by = { tenant_id: caller.tenant_id, id: caller.id, over_http: true as const }
+        const by = byOf(caller)
         const its = await taskOf(await ownerOf(caller, params), params.task)
         const { document, operation: accepted } = await acceptRun(by, its)
         return { operation_id: accepted._id, body: toRunView(document) }

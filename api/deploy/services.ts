@@ -23,6 +23,7 @@ import {
   serviceResource,
 } from '../../models/deploy/services.ts'
 import { mine } from '../../models/resources.ts'
+import { byOf } from '../accept.ts'
 import { byId, commonView, Id, Name, resourceView, Tags, Timestamp, timeOrNull } from '../fields.ts'
 import { list } from '../list.ts'
 import { type Caller, operation } from '../operation.ts'
@@ -95,8 +96,6 @@ const owner = {
   find: serviceOf,
   needContainer,
 } as const
-
-const byOf = ({ tenant_id, id }: Caller) => ({ tenant_id, id, over_http: true as const })
 
 /** The HTTP operations on services. */
 export function makeServices({ appsDomain = 'localhost' }: OperationsContext) {

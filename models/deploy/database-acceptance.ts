@@ -1,6 +1,6 @@
 import { newId } from '../../lib/ids.ts'
 import { InvalidInput, NotFound, StateConflict } from '../../lib/problem.ts'
-import { accepts, begin, type By, create } from '../acceptance.ts'
+import { accepts, begin, type By, create, mayReach } from '../acceptance.ts'
 import { transaction } from '../database.ts'
 import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
@@ -52,7 +52,7 @@ export interface NewDatabase {
   configuration: Record<string, unknown>
   /** Kept volumes of a deleted database. */
   volume_id?: string | undefined
-  /** A backup with which it begins, of a database of any deploy server of the tenant. */
+  /** A backup with which it begins, of a database of any deploy server that the caller may reach. */
   execution_id?: string | undefined
   /** A database, perhaps a deleted one, that is recovered to a moment: `at`. */
   database_id?: string | undefined
@@ -78,7 +78,7 @@ export const acceptDatabase = (
     const kept = volume_id === undefined ? null : await takeKeptVolumes(tenant_id, deployServerId, volume_id)
     if ((database_id === undefined) !== (at === undefined))
       throw refused(at ? '/database_id' : '/at', 'is required to recover a database to a moment')
-    const base = database_id && at ? await baseFor({ _id: database_id, tenant_id }, at) : null
+    const base = database_id && at ? await baseFor(by, database_id, at) : null
     const execution_id = base?._id ?? asked.execution_id
     const copy =
       base ?? (execution_id === undefined ? null : await wholeCopy(by, execution_id, '/execution_id'))
@@ -229,7 +229,7 @@ export const acceptRestore = (
     }
     const copy =
       'at' in asked
-        ? await baseFor(database, asked.at)
+        ? await baseFor(by, id, asked.at)
         : await wholeCopy(by, asked.execution_id, '/execution_id')
     if (type !== copy.type) throw refused('/execution_id', `the backup has the data of ${copy.type}`)
     needTakes(version, copy)
@@ -299,6 +299,7 @@ async function wholeCopy(by: By, id: string, pointer: string): Promise<BackupExe
   const copy = await mine(backupExecutionResource, by, id).catch((error: unknown) => {
     throw error instanceof NotFound ? refused(pointer, 'is not a backup') : error
   })
+  if (!mayReach(by, copy.deploy_server_id)) throw refused(pointer, 'is not a backup')
   if (copy.status !== 'succeeded') throw new StateConflict('restore the backup', copy.status)
   return copy
 }

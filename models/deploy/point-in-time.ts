@@ -1,4 +1,5 @@
 import { InvalidInput } from '../../lib/problem.ts'
+import { type By, mayReach } from '../acceptance.ts'
 import { logEnd } from './archive-segments.ts'
 import { type ArchiveDocument, archivesOf, beginArchive, currentArchive, endArchive } from './archives.ts'
 import { BackupExecution, type BackupExecutionDocument } from './backup-executions.ts'
@@ -30,8 +31,6 @@ export interface SeenPointInTime {
   /** Of all archives, the oldest first. */
   ranges: MomentRange[]
 }
-
-type Of = Pick<DatabaseDocument, '_id' | 'tenant_id'>
 
 /**
  * Begins, ends or moves the archive of a database as its caller wants, in the caller's transaction. Returns what the
@@ -122,10 +121,11 @@ async function whyNoBase({ _id: archive_id, tenant_id }: ArchiveDocument): Promi
 
 /**
  * The base from which a database, which may be deleted, is recovered to a moment: the newest before it. Throws InvalidInput
- * that names the moments which there are.
+ * that names the moments which there are; the same for a database that is unknown to the caller as for one without any.
  */
-export async function baseFor(database: Of, at: Date): Promise<BackupExecutionDocument> {
-  const archives = await archivesOf(database)
+export async function baseFor(by: By, databaseId: string, at: Date): Promise<BackupExecutionDocument> {
+  const all = await archivesOf({ _id: databaseId, tenant_id: by.tenant_id })
+  const archives = all.filter(({ deploy_server_id }) => mayReach(by, deploy_server_id))
   const bases = (await Promise.all(archives.map(basesOf))).flat()
   const newest = bases
     .toSorted((a, b) => b.moment.getTime() - a.moment.getTime())

@@ -34,7 +34,7 @@ test('a log with several damaged segments leads to the moments before the first'
   expect(await rangesOf(database)).toEqual([{ earliest: at(5), latest: at(50), is_cut_off: false }])
   await verified(base, [3, 5])
   expect(await rangesOf(database)).toEqual([{ earliest: at(5), latest: at(20), is_cut_off: true }])
-  await expect(baseFor(database, at(35))).rejects.toMatchObject({ status: 422 })
+  await expect(baseFor({ tenant_id, id: null }, database._id, at(35))).rejects.toMatchObject({ status: 422 })
 })
 
 test.each([
@@ -54,5 +54,5 @@ test('a segment that was never stored is not damaged: the log leads to its end',
   await baseAt(records, database, archive, 4) // the archive ended before its segment was stored
   await verified(base, [4])
   expect(await rangesOf(database)).toEqual([{ earliest: at(5), latest: at(30), is_cut_off: false }])
-  expect(await baseFor(database, at(28))).toMatchObject({ _id: base._id })
+  expect(await baseFor({ tenant_id, id: null }, database._id, at(28))).toMatchObject({ _id: base._id })
 })
