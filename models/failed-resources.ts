@@ -6,7 +6,7 @@ const mostFailed = 200
 /**
  * Throws `too_many_failed` if 200 resources of the tenant and kind are in error. These hold no quota: without a bound of
  * their own, a tenant could fill the database with them. Kinds that tenants cannot delete, such as builds, are trimmed by
- * the platform instead.
+ * the platform instead (deploy/old-builds.ts).
  */
 export async function needFewFailed<D extends ResourceDocument>(
   { model, title, states }: Pick<Resource<D>, 'model' | 'title' | 'states'>,

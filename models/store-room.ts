@@ -84,6 +84,17 @@ export async function needStoreRoom(): Promise<void> {
   if (now.full) refuse()
 }
 
+/** Whether blobs are stored, for what can do without. Counts as a refusal if not. */
+export async function hasStoreRoom(): Promise<boolean> {
+  try {
+    await needStoreRoom()
+    return true
+  } catch (error) {
+    if (error instanceof StoreFull) return false
+    throw error
+  }
+}
+
 /** Throws StoreFull if no new work is accepted, by the last look. What removes or stops something needs none. */
 export function needRoomForWork(): void {
   if (now.refusesWork) refuse('Nothing was accepted. Deletions and reads go on. Try again later')

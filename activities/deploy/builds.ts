@@ -6,6 +6,7 @@ import { noteImagesGone } from '../../models/deploy/built-images.ts'
 import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
 import { Deployment } from '../../models/deploy/deployments.ts'
 import { lacksImages, noteImagesOn } from '../../models/deploy/image-copies.ts'
+import { trimBuilds } from '../../models/deploy/old-builds.ts'
 import {
   makeRegistryPassword,
   otherRegistry,
@@ -37,14 +38,14 @@ export const makeBuildActivities = () => ({
     return { deploy_server_id, timeout_sec, place }
   },
 
-  /** Forgets the secrets. Without an image, whatever was pushed is to leave. */
+  /** Forgets the secrets, and what is too old of former builds. Without an image, whatever was pushed is to leave. */
   async endBuild(id: string, image: BuiltImage | null): Promise<void> {
     const image_state = image ? ('kept' as const) : ('leaving' as const)
     const ended = { secrets_sealed: '-', ended_at: new Date() }
     const on = image ? { image_on: [builder] } : {}
-    await Build.updateOne({ _id: id }, { $set: { ...image, image_state, ...on, ...ended } }).setOptions(
-      everyTenant,
-    )
+    const set = { ...image, image_state, ...on, ...ended }
+    const build = await Build.findOneAndUpdate({ _id: id }, { $set: set }).setOptions(everyTenant).lean()
+    if (build) await trimBuilds({ _id: build.deploy_server_id, tenant_id: build.tenant_id })
   },
 
   /**

@@ -5,7 +5,7 @@ import type { PlaceOnHost, ServingPlace } from '../../lib/deploy-protocol.ts'
 import { noteActivity } from '../../models/activity.ts'
 import { Artifact, forgetArtifacts } from '../../models/deploy/artifacts.ts'
 import { Build } from '../../models/deploy/builds.ts'
-import { forgetBuilds } from '../../models/deploy/built-images.ts'
+import { forgetBuilds } from '../../models/deploy/old-builds.ts'
 import { Application, type ApplicationDocument, findApplication } from '../../models/deploy/applications.ts'
 import {
   type Balanced,

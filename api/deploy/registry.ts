@@ -9,6 +9,7 @@ import type { Logger } from '../../lib/log.ts'
 import { lastHeader, pushesHeader, relayed } from '../../lib/registry-relay.ts'
 import { builder } from '../../models/deploy/artifacts.ts'
 import { DeployServer, type DeployServerDocument } from '../../models/deploy/deploy-servers.ts'
+import { trimBuilds } from '../../models/deploy/old-builds.ts'
 import { acceptPush, digestOfTag, tagsOfImage } from '../../models/deploy/pushed-images.ts'
 import { makeRegistryPassword } from '../../models/deploy/registries.ts'
 import { onHosts } from '../../models/deploy/replicas.ts'
@@ -216,6 +217,7 @@ async function pushManifest(exchange: Exchange): Promise<void> {
   answer.resume()
   if (isImage) {
     const by = { tenant_id: server.tenant_id, id: server._id, over_http: true as const }
+    await trimBuilds(server) // its operation may fail before it removes anything
     await acceptPush(by, server._id, { id, image, tag: name, digest, ...manifest })
     await auditPush(exchange, id)
   }

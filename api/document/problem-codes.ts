@@ -102,6 +102,7 @@ export const problemCodes: Record<string, Record<string, string>> = {
     backup_target_unusable: 'Correct the bucket, its address or its key.',
     no_secret: 'Nothing: mails have no secret.',
     team_storage_unavailable: 'Send `content_b64` or `upload` instead.',
+    too_many_uploads: 'Wait until artifacts are ready, or cancel their operations.',
     upload_offset: 'Get the offset with HEAD, and continue there.',
     upload_over: 'Begin a new upload.',
     part_too_small: 'Send larger parts; only the last may be small.',

@@ -2,7 +2,7 @@ import mongoose, { Schema } from 'mongoose'
 import type { RunToken } from '../../lib/runner-protocol.ts'
 import { isDuplicateKey } from '../database.ts'
 import { schemaOptions } from '../schemas.ts'
-import { needStoreRoom, StoreFull } from '../store-room.ts'
+import { hasStoreRoom } from '../store-room.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import { needOpenRun, type RunnerOf } from './run-nodes.ts'
 import { AiRun, type AiRunDocument } from './runs.ts'
@@ -78,12 +78,7 @@ export async function addTokens(
   last?: Last | null,
 ): Promise<void> {
   if (redacts === 'all') return
-  try {
-    await needStoreRoom()
-  } catch (error) {
-    if (error instanceof StoreFull) return
-    throw error
-  }
+  if (!(await hasStoreRoom())) return
   const bytes = Buffer.byteLength(JSON.stringify(tokens))
   for (let attempt = 1; ; attempt++) {
     const before = last !== undefined && attempt === 1 ? last : await lastTokens(tenant_id, run_id)

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
 import mongoose, { Schema } from 'mongoose'
-import { NotFound, StateConflict } from '../../lib/problem.ts'
+import { NotFound, Problem, StateConflict } from '../../lib/problem.ts'
 import { type By, create } from '../acceptance.ts'
 import { type BlobName, dropBlobs, dropUnkept, keepBlob, readBlob, storeBlob } from '../blobs.ts'
 import { transaction } from '../database.ts'
-import type { Accepted } from '../operations.ts'
+import { type Accepted, Operation } from '../operations.ts'
 import { lockParent } from '../parents.ts'
 import { defineResource, mine, type ResourceDocument, resourceSchema } from '../resources.ts'
 import { type StateOf, states } from '../states.ts'
@@ -38,6 +38,8 @@ export interface ArtifactDocument extends ResourceDocument<StateOf<typeof artifa
   path: string | null
   files: number | null
   unpacked_bytes: number | null
+  /** The worker has three newer versions of the folder, and not this one. */
+  superseded?: true
 }
 
 const optional = { type: String, default: null }
@@ -54,6 +56,7 @@ const schema = resourceSchema<ArtifactDocument>(
     path: optional,
     files: { type: Number, default: null },
     unpacked_bytes: { type: Number, default: null },
+    superseded: Boolean,
   },
   artifactStates,
   'artifacts',
@@ -66,6 +69,15 @@ export const artifactResource = defineResource('artifact', Artifact, artifactSta
 /** The worker that builds, and so has the artifacts: it is there as long as the deploy server. */
 export const builder = 'w1'
 
+/** Versions of each folder that the worker keeps (drivers/swarm/app-folders.ts). */
+const keptVersions = 3
+/** Records of artifacts that nothing can be built from. */
+const keptRecords = 200
+/** Each artifact adds one record, and removes up to so many. */
+const atOnce = 10
+/** Each may keep a workflow open for a day, and 16 MiB in the store or 2 GiB on the worker. */
+const openAtMost = 50
+
 /** The fields of an artifact of which the worker has nothing yet. */
 export const untouched = {
   tags: {},
@@ -77,7 +89,50 @@ export const untouched = {
   unpacked_bytes: null,
 }
 
-/** Accepts an archive for the folder. Throws NotFound, StateConflict before the deploy server is ready. */
+/**
+ * Makes room for another artifact, while the deploy server is locked: removes the oldest records that nothing needs. Throws
+ * `too_many_uploads`.
+ */
+export async function makeRoom(its: { tenant_id: string; deploy_server_id: string }): Promise<void> {
+  if ((await Artifact.countDocuments({ ...its, status: 'creating' })) >= openAtMost)
+    throw new Problem(
+      409,
+      'too_many_uploads',
+      'Too many artifacts on their way',
+      `${openAtMost} artifacts of the deploy server are on their way`,
+    )
+  const useless = [
+    { status: { $in: ['failed', 'cancelled', 'error'] as const } },
+    { superseded: true as const },
+  ]
+  const old = await Artifact.find({ ...its, operation_id: null, $or: useless }, { _id: 1 })
+    .sort({ created_at: -1 })
+    .skip(keptRecords - 1)
+    .limit(atOnce)
+    .lean()
+  for (const { _id } of old) {
+    await dropArchive(_id)
+    await Operation.deleteOne({ resource_id: _id, tenant_id: its.tenant_id })
+    await Artifact.deleteOne({ _id, tenant_id: its.tenant_id })
+  }
+}
+
+/** Notes which versions of the folder have left the worker, as it does when another one is there. */
+artifactResource.comesToRest = async ({ _id, tenant_id, ended }) => {
+  const artifact = ended === 'succeeded' ? await Artifact.findOne({ _id, tenant_id }).lean() : null
+  if (!artifact) return
+  const { deploy_server_id, folder } = artifact
+  const its = { tenant_id, deploy_server_id, folder, status: 'ready' as const }
+  const older = await Artifact.find({ ...its, superseded: { $ne: true } }, { _id: 1 })
+    .sort({ _id: -1 })
+    .skip(keptVersions)
+    .limit(atOnce)
+    .lean()
+  const ids = older.map((one) => one._id)
+  await Artifact.updateMany({ _id: { $in: ids }, tenant_id }, { $set: { superseded: true } })
+}
+
+/** Accepts an archive for the folder. Throws NotFound, StateConflict before the deploy server is ready, `too_many_uploads`. */
 export async function acceptArtifact(
   by: By,
   deployServerId: string,
@@ -91,6 +146,7 @@ export async function acceptArtifact(
   try {
     return await transaction(async () => {
       await lockParent(deployServerResource, tenant_id, deployServerId)
+      await makeRoom({ tenant_id, deploy_server_id: deployServerId })
       await keepBlob(blob)
       return create(by, artifactResource, {
         fields: {

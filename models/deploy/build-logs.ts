@@ -2,6 +2,7 @@ import mongoose, { Schema } from 'mongoose'
 import type { BuildLogPart } from '../../lib/deploy-protocol.ts'
 import { isDuplicateKey } from '../database.ts'
 import { documentOptions, idField } from '../resources.ts'
+import { hasStoreRoom } from '../store-room.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 
 // The logs of builds are records, so that they outlive the worker.
@@ -10,6 +11,8 @@ interface LogPartDocument extends BuildLogPart {
   _id: string
   tenant_id: string
   build_id: string
+  /** It has a note instead of its lines, for which there was no room. */
+  dropped?: true
 }
 
 const schema = new Schema<LogPartDocument>(
@@ -21,6 +24,7 @@ const schema = new Schema<LogPartDocument>(
     part: { type: Number, required: true },
     total: { type: Number, required: true },
     lines: { type: Schema.Types.Mixed, required: true },
+    dropped: Boolean,
   },
   { ...documentOptions, collection: 'build_log_parts' },
 )
@@ -33,16 +37,39 @@ type Build = { _id: string; tenant_id: string }
 /** How many lines of an attempt are kept. */
 const mostLines = 10_000
 
-/** Keeps a part of a log, and drops what is too old. Idempotent. */
+/**
+ * Keeps a part of a log, and drops what is too old. Without room in the store, a note takes the place of this part and of those
+ * that follow: the build goes on. Idempotent.
+ */
 export async function keepLogPart({ _id: build_id, tenant_id }: Build, part: BuildLogPart): Promise<void> {
+  const its = { build_id, tenant_id, attempt: part.attempt }
+  const hasRoom = await hasStoreRoom()
+  if (!hasRoom && (await isNoted(its, part))) return
   try {
-    await new LogPart({ ...part, build_id, tenant_id }).save()
+    await new LogPart({ ...part, ...(hasRoom ? {} : noteFor(part)), ...its }).save()
   } catch (error) {
     if (isDuplicateKey(error)) return
     throw error
   }
-  const old = { build_id, tenant_id, attempt: part.attempt, total: { $lte: part.total - mostLines } }
-  if (part.total > mostLines) await LogPart.deleteMany(old)
+  if (part.total > mostLines) await LogPart.deleteMany({ ...its, total: { $lte: part.total - mostLines } })
+}
+
+const noteFor = ({ lines }: BuildLogPart): Pick<LogPartDocument, 'lines' | 'dropped'> => ({
+  lines: lines
+    .slice(0, 1)
+    .map(({ time }) => ({ time, line: 'lines are missing here: the platform’s store is full' })),
+  dropped: true,
+})
+
+/** Whether the last part before this one has the note. */
+async function isNoted(
+  its: Pick<LogPartDocument, 'build_id' | 'tenant_id' | 'attempt'>,
+  { part }: BuildLogPart,
+): Promise<boolean> {
+  const before = await LogPart.findOne({ ...its, part: { $lt: part } }, { dropped: 1 })
+    .sort({ part: -1 })
+    .lean()
+  return before?.dropped === true
 }
 
 /** A line of a log, with its place. */
@@ -79,6 +106,15 @@ export const logTimesBack = ({
     .sort({ attempt: -1, part: -1 })
     .lean()
     .cursor({ batchSize: 20 })
+
+/** What the log takes in MongoDB, before compression. */
+export async function logBytes({ _id: build_id, tenant_id }: Build): Promise<number> {
+  const [sum] = await LogPart.aggregate<{ bytes: number }>([
+    { $match: { build_id, tenant_id } },
+    { $group: { _id: null, bytes: { $sum: { $bsonSize: '$$ROOT' } } } },
+  ])
+  return sum?.bytes ?? 0
+}
 
 export const forgetLog = async ({ _id: build_id, tenant_id }: Build): Promise<void> => {
   await LogPart.deleteMany({ build_id, tenant_id })

@@ -57,6 +57,10 @@ export interface BuildDocument extends ResourceDocument<StateOf<typeof buildStat
   image_on: RegistryNode[]
   /** When a deployment last took the image. Its change keeps the image from being removed in the same moment. */
   last_taken_at: Date | null
+  /** Of its log, which has ended. Absent: not measured yet. */
+  log_bytes?: number
+  /** Nothing but the name of its image is still needed (old-builds.ts). */
+  name_only?: true
 }
 
 const { Mixed } = Schema.Types
@@ -85,6 +89,8 @@ const schema = resourceSchema<BuildDocument>(
     image_state: { type: String, default: 'none' },
     image_on: { type: [String], default: [] },
     last_taken_at: date,
+    log_bytes: Number,
+    name_only: Boolean,
   },
   buildStates,
   'builds',

@@ -1,12 +1,11 @@
 import { InvalidInput, Problem } from '../../lib/problem.ts'
 import { transaction } from '../database.ts'
 import { lockParent } from '../parents.ts'
-import { Operation } from '../operations.ts'
 import { Application } from './applications.ts'
-import { forgetLog } from './build-logs.ts'
 import { Build, type BuildDocument } from './builds.ts'
 import { Deployment, type DeploymentDocument, type DeploymentKind } from './deployments.ts'
 import { type DeployServerDocument, deployServerResource } from './deploy-servers.ts'
+import { trimBuilds } from './old-builds.ts'
 import { Service } from './services.ts'
 
 // The images that builds have made, and those that were pushed: which one a deployment gets, and how long each is kept.
@@ -15,8 +14,6 @@ import { Service } from './services.ts'
 const keptBuilds = 3
 /** Deployments of each application whose images are kept, so that they can be released again. */
 const keptDeployments = 10
-/** Records of builds that are kept, with their logs. */
-const keptRecords = 200
 
 export type BuiltImage = NonNullable<DeploymentDocument['built']>
 
@@ -136,43 +133,8 @@ async function neededBuilds(its: { tenant_id: string; deploy_server_id: string }
 }
 
 /** Notes that these images have left, and removes the oldest records. Idempotent. */
-export async function noteImagesGone(
-  { _id: deploy_server_id, tenant_id }: DeployServerDocument,
-  ids: string[],
-): Promise<void> {
-  const leaving = { _id: { $in: ids }, tenant_id, image_state: 'leaving' as const }
+export async function noteImagesGone(server: DeployServerDocument, ids: string[]): Promise<void> {
+  const leaving = { _id: { $in: ids }, tenant_id: server.tenant_id, image_state: 'leaving' as const }
   await Build.updateMany(leaving, { $set: { image_state: 'gone', image_on: [] } })
-  const its = { tenant_id, deploy_server_id, operation_id: null }
-  const old = await Build.find(
-    { ...its, image_state: { $in: ['none', 'gone'] } },
-    { tenant_id: 1, image: 1, digest: 1 },
-  )
-    .sort({ created_at: -1 })
-    .skip(keptRecords)
-    .lean()
-  for (const build of old) if (!(await isLastOfName(build, deploy_server_id))) await forgetBuild(build)
-}
-
-/** The last image of a name has its record as long as the deploy server: its name is no other registry's (takeImage). */
-const isLastOfName = async (
-  { _id, tenant_id, image, digest }: Pick<BuildDocument, '_id' | 'tenant_id' | 'image' | 'digest'>,
-  deploy_server_id: string,
-): Promise<boolean> =>
-  digest !== null &&
-  !(await Build.exists({ tenant_id, deploy_server_id, image, digest: { $ne: null }, _id: { $ne: _id } }))
-
-async function forgetBuild({ _id, tenant_id }: { _id: string; tenant_id: string }): Promise<void> {
-  await forgetLog({ _id, tenant_id })
-  await transaction(async () => {
-    await Operation.deleteOne({ resource_id: _id, tenant_id })
-    await Build.deleteOne({ _id, tenant_id })
-  }, _id)
-}
-
-/** Removes the records of a deploy server's builds, with their logs. */
-export async function forgetBuilds(tenant_id: string, deploy_server_id: string): Promise<void> {
-  for (const { _id } of await Build.find({ tenant_id, deploy_server_id }, { _id: 1 }).lean()) {
-    await forgetLog({ _id, tenant_id })
-    await transaction(() => Build.deleteOne({ _id, tenant_id }), tenant_id)
-  }
+  await trimBuilds(server)
 }

@@ -171,10 +171,26 @@ async function forgetRuns(tenant_id: string, ids: string[]): Promise<void> {
   }
 }
 
-/** Removes a task. Its open runs go on; they and all others are forgotten with the owner. */
-export async function deleteTask({ _id, tenant_id }: ScheduledTaskDocument): Promise<void> {
-  const { deletedCount } = await ScheduledTask.deleteOne({ _id, tenant_id })
-  if (!deletedCount) throw new NotFound('scheduled task')
+/** Removes a task with its runs. Open ones go on, and are forgotten when they end. */
+export const deleteTask = ({ _id: task_id, tenant_id }: ScheduledTaskDocument): Promise<void> =>
+  transaction(async () => {
+    const { deletedCount } = await ScheduledTask.deleteOne({ _id: task_id, tenant_id })
+    if (!deletedCount) throw new NotFound('scheduled task')
+    const ended = await TaskRun.find({ task_id, tenant_id, operation_id: null }, { _id: 1 }).lean()
+    await forgetRuns(
+      tenant_id,
+      ended.map(({ _id }) => _id),
+    )
+  }, tenant_id)
+
+taskRunResource.comesToRest = async ({ _id, tenant_id }) => {
+  const run = await TaskRun.findOne({ _id, tenant_id }, { task_id: 1 }).lean()
+  if (!run) return
+  // Written, so that a deletion at the same moment sees that the run has ended.
+  const its = { _id: run.task_id, tenant_id }
+  const { matchedCount } = await ScheduledTask.updateOne(its, { $set: { updated_at: new Date() } })
+  // Its operation stays for those who wait for it.
+  if (matchedCount === 0) await TaskRun.deleteOne({ _id, tenant_id })
 }
 
 /** Removes the tasks of an owner, or of all of a deploy server, with their runs. */

@@ -6,7 +6,7 @@ import type { Accepted } from '../operations.ts'
 import { lockParent } from '../parents.ts'
 import { hashToken, newToken } from '../secrets.ts'
 import { everyTenant } from '../tenant-scope.ts'
-import { Artifact, type ArtifactDocument, artifactResource, untouched } from './artifacts.ts'
+import { Artifact, type ArtifactDocument, artifactResource, makeRoom, untouched } from './artifacts.ts'
 import { deployServerResource } from './deploy-servers.ts'
 
 // Archives that are sent in parts. The operation of their artifact waits for them, so that its end, whatever it is, leaves
@@ -20,7 +20,7 @@ export const uploadAtMost = 2 * 1024 ** 3
 
 /**
  * Accepts an archive that is to be sent in parts, with the token for it. Throws NotFound, StateConflict before the deploy
- * server is ready.
+ * server is ready, `too_many_uploads`.
  */
 export async function acceptUpload(
   by: By,
@@ -31,6 +31,7 @@ export async function acceptUpload(
   const accepted = await transaction(async () => {
     const { status } = await lockParent(deployServerResource, by.tenant_id, deployServerId)
     if (status === 'creating') throw new StateConflict('push an artifact', status)
+    await makeRoom({ tenant_id: by.tenant_id, deploy_server_id: deployServerId })
     const expires_at = new Date(Date.now() + keptMs)
     return create(by, artifactResource, {
       input: { upload: true },

@@ -5,7 +5,7 @@ import mongoose, { Schema } from 'mongoose'
 import { schemaOptions } from '../schemas.ts'
 import { sealedField } from '../sealed-fields.ts'
 import { sealSecret, unsealSecret } from '../secrets.ts'
-import { needStoreRoom, StoreFull } from '../store-room.ts'
+import { hasStoreRoom } from '../store-room.ts'
 import { tenantScoped } from '../tenant-scope.ts'
 import { durable, inMemory, insert, type Statement, update } from '../commands.ts'
 
@@ -160,7 +160,7 @@ function hold(at: At, { call_id, provider_key }: Pick<Claim, 'call_id' | 'provid
     call_id,
     provider_key,
     async keep(answer) {
-      const answer_sealed = (await hasRoom()) ? await sealed(at._id, answer) : null
+      const answer_sealed = (await hasStoreRoom()) ? await sealed(at._id, answer) : null
       if (answer_sealed === null) return
       const done = { state: 'done', answer_sealed, expires_at: new Date(Date.now() + keptMs) }
       await update(collection, [{ q: ours, u: { $set: done } }], durable)
@@ -170,16 +170,6 @@ function hold(at: At, { call_id, provider_key }: Pick<Claim, 'call_id' | 'provid
       stopRenewing(ours)
       if (!isKept) await KeptAnswer.deleteOne(ours)
     },
-  }
-}
-
-async function hasRoom(): Promise<boolean> {
-  try {
-    await needStoreRoom()
-    return true
-  } catch (error) {
-    if (error instanceof StoreFull) return false
-    throw error
   }
 }
 
