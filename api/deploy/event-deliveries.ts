@@ -67,6 +67,7 @@ export const eventDeliveries = [
     summary: 'Send a test event to a subscription, regardless of its kinds',
     params: bySubscription,
     responses: { 201: DeliveryView },
+    attempts_per_min: 60, // each is sent
     handle: async ({ caller, params: { id, subscription } }) => {
       const delivery = await tellTest(await subscriptionOf(caller, id, subscription))
       const location = `/api/v1/deploy-servers/${id}/event-subscriptions/${subscription}/deliveries/${delivery._id}`
@@ -106,6 +107,7 @@ export const eventDeliveries = [
     summary: 'Deliver an event again, with the same id',
     params: byDelivery,
     responses: { 200: DeliveryView },
+    attempts_per_min: 60, // each is sent
     handle: async ({ caller, params: { id, subscription, delivery } }) => {
       const its = await subscriptionOf(caller, id, subscription)
       return toView(await redeliver(its, await deliveryOfSubscription(its, delivery)))

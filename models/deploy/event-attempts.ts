@@ -1,5 +1,5 @@
 import { transaction } from '../database.ts'
-import { queueMail } from '../identity/mails.ts'
+import { eventMailsPerHour, queueEventMail } from '../identity/mails.ts'
 import { User } from '../identity/users.ts'
 import { isSuppressed } from '../mail/suppressions.ts'
 import { everyTenant } from '../tenant-scope.ts'
@@ -77,6 +77,8 @@ export interface Result {
   final?: boolean
   /** The receiver wants nothing more: disables the subscription. */
   gone?: boolean
+  /** The platform refused it: that tells nothing of the receiver, and does not count as its failure. */
+  refused?: boolean
 }
 
 /** Records an attempt. Nothing happens if the delivery was claimed or asked for again since. */
@@ -84,7 +86,7 @@ export const settleAttempt = (attempt: Attempt, result: Result): Promise<void> =
   transaction(() => settle(attempt, result), attempt.subscription._id)
 
 async function settle({ delivery }: Attempt, result: Result): Promise<void> {
-  const { error, final = false, gone = false, duration_ms } = result
+  const { error, final = false, gone = false, refused = false, duration_ms } = result
   const { response_status = null, response_body = null } = result
   const now = new Date()
   const pauseMs = final || gone ? undefined : pausesMs[delivery.attempts - delivery.attempts_before - 1]
@@ -94,7 +96,7 @@ async function settle({ delivery }: Attempt, result: Result): Promise<void> {
   const { modifiedCount } = await EventDelivery.updateOne(claimed(delivery), {
     $set: { status, error, next_at, duration_ms, response_status, response_body, ended_at },
   })
-  if (modifiedCount === 0) return
+  if (modifiedCount === 0 || refused) return
   const its = { _id: delivery.subscription_id, tenant_id: delivery.tenant_id }
   const subscription = await EventSubscription.findOne(its).lean()
   if (!subscription) return
@@ -133,8 +135,11 @@ export const mailEvent = (attempt: Attempt): Promise<void> =>
       return fail('No active user of the tenant has this address')
     if (await isSuppressed(address))
       return fail('The address gets no mail, because mail to it bounced or was reported as spam')
-    await queueMail({ to: address, subject: delivery.message.slice(0, 150), text: textOf(attempt) })
-    return settle(attempt, { error: null, duration_ms: 0 })
+    const mail = { to: address, subject: delivery.message.slice(0, 150), text: textOf(attempt) }
+    if (await queueEventMail(subscription.tenant_id, mail))
+      return settle(attempt, { error: null, duration_ms: 0 })
+    const error = `The tenant has had its ${eventMailsPerHour} mails of this hour: deliver it again later`
+    return settle(attempt, { error, final: true, refused: true, duration_ms: 0 })
   }, attempt.subscription._id)
 
 const textOf = ({ delivery, subscription }: Attempt): string => `${delivery.message}.
@@ -144,7 +149,7 @@ ${JSON.stringify(JSON.parse(delivery.body), null, 2)}
 The event subscription ${subscription.name} of a deploy server sent this mail.
 `
 
-/** Nothing more is delivered until the tenant enables it again. The owners get a mail. */
+/** Nothing more is delivered until the tenant enables it again. The owners get a mail, within the limit of the tenant's mails. */
 async function disable(subscription: EventSubscriptionDocument, status_reason: string): Promise<void> {
   const { _id, tenant_id, name, url, address } = subscription
   const { modifiedCount } = await EventSubscription.updateOne(
@@ -163,7 +168,11 @@ Enable it once its receiver works, and deliver again what the delivery log shows
     { tenant_id, status: 'active', roles: 'owner' },
     { email: 1 },
   ).lean())
-    await queueMail({ to: email, subject: `The event subscription ${name} was disabled`, text })
+    await queueEventMail(tenant_id, {
+      to: email,
+      subject: `The event subscription ${name} was disabled`,
+      text,
+    })
 }
 
 async function failWaiting({ _id, tenant_id }: EventSubscriptionDocument): Promise<void> {

@@ -164,4 +164,13 @@ describe('requests', () => {
       'retry-after': expect.stringMatching(/^[1-9]\d*$/),
     })
   })
+
+  test.each(['deliveries/{}/redeliver', 'test'])('to send an event by %s are limited', async (last) => {
+    const [address, path] = [anyAddress(), `/api/v1/deploy-servers/${newId()}/event-subscriptions/${newId()}`]
+    const answers = []
+    for (let i = 0; i < 122; i++)
+      answers.push(await askFrom(address, 'POST', `${path}/${last.replace('{}', newId())}`, {}))
+    expect(answers[0]).toMatchObject({ status: 401, headers: { 'ratelimit-limit': '60' } })
+    expect(answers.some(({ status }) => status === 429)).toBe(true)
+  })
 })

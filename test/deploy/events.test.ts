@@ -3,7 +3,7 @@ import { Webhook } from 'standardwebhooks'
 import { newId } from '../../lib/ids.ts'
 import { EventSubscription } from '../../models/deploy/event-subscriptions.ts'
 import { EventDelivery, tellEvent } from '../../models/deploy/events.ts'
-import { MailRecord } from '../../models/identity/mails.ts'
+import { eventMailsPerHour, MailRecord } from '../../models/identity/mails.ts'
 import { User } from '../../models/identity/users.ts'
 import { MailSuppression, suppress } from '../../models/mail/suppressions.ts'
 import { warnOfExpiry } from '../../models/network/certificate-renewals.ts'
@@ -279,6 +279,24 @@ describe('a subscription', () => {
       error: 'The address gets no mail, because mail to it bounced or was reported as spam',
     })
     await MailSuppression.deleteOne({ address: to })
+    const another = {
+      to,
+      text_sealed: '-',
+      state: 'sent' as const,
+      due_at: new Date(),
+      created_at: new Date(),
+    }
+    await MailRecord.insertMany(
+      Array.from({ length: eventMailsPerHour }, () => ({ ...another, _id: newId(), event_of: tenant.id })),
+    )
+    await EventSubscription.updateOne({ _id: id, tenant_id: tenant.id }, { $set: { failing_since: null } })
+    await events.redeliver(id, told.id)
+    expect(await events.awaitDelivery(id, told.id, hasEnded)).toMatchObject({
+      status: 'failed',
+      error: 'The tenant has had its 100 mails of this hour: deliver it again later',
+    })
+    expect(await events.get(id)).toMatchObject({ enabled: true, failing_since: null })
+    await MailRecord.deleteMany({ event_of: tenant.id })
     expect(await events.rotate(id)).toMatchObject({ status: 409, body: { code: 'no_secret' } })
   })
 })

@@ -3,7 +3,13 @@ import { createServer } from 'node:net'
 import { pino } from 'pino'
 import { SMTPServer } from 'smtp-server'
 import { newId } from '../../lib/ids.ts'
-import { MailRecord, queueMail } from '../../models/identity/mails.ts'
+import {
+  claimDueMail,
+  eventMailsPerHour,
+  MailRecord,
+  queueEventMail,
+  queueMail,
+} from '../../models/identity/mails.ts'
 import { suppress } from '../../models/mail/suppressions.ts'
 import { startMailer } from '../../worker/mailer.ts'
 import { eventually } from '../support/eventually.ts'
@@ -100,4 +106,22 @@ test('a suppressed address gets no mail, and its waiting mail is not sent either
   await mailer.stop()
   expect(settled).toMatchObject({ state: 'suppressed', text_sealed: '-', expires_at: expect.any(Date) })
   expect(got.filter((mail) => mail.includes(gone))).toEqual([])
+})
+
+test('the mails of accounts are sent before those of events, of which a tenant gets 100 in an hour', async () => {
+  const tenant = newId()
+  const told = { to, subject: 'An event', text: 'x' }
+  const queued: boolean[] = []
+  for (let n = 0; n <= eventMailsPerHour; n++) queued.push(await queueEventMail(tenant, told))
+  expect([queued.filter(Boolean).length, queued.at(-1)]).toEqual([100, false])
+  expect(await queueEventMail(newId(), told)).toBe(true)
+  await queueMail({ to, subject: 'An invitation', text: 'x' })
+  expect([await claimDueMail(), await claimDueMail()]).toMatchObject([
+    { subject: 'An invitation' },
+    { subject: 'An event' },
+  ])
+  const earlier = new Date(Date.now() - 61 * 60_000)
+  await MailRecord.updateMany({ event_of: tenant }, { $set: { created_at: earlier } })
+  expect(await queueEventMail(tenant, told)).toBe(true)
+  await MailRecord.deleteMany({ to, state: 'waiting' })
 })
