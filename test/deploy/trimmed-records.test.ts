@@ -8,7 +8,7 @@ import {
   artifactResource,
   untouched,
 } from '../../models/deploy/artifacts.ts'
-import { keepLogPart, logPartsAfter } from '../../models/deploy/build-logs.ts'
+import { keepLogPart, logPartAfter } from '../../models/deploy/build-logs.ts'
 import { Build, type BuildDocument } from '../../models/deploy/builds.ts'
 import { trimBuilds } from '../../models/deploy/old-builds.ts'
 import { TaskRun } from '../../models/deploy/task-runs.ts'
@@ -40,8 +40,12 @@ const write = (build: BuildDocument, line: string, part = 0): Promise<void> =>
     total: part + 1,
     lines: [{ time: new Date().toISOString(), line }],
   })
-const linesOf = async (build: BuildDocument): Promise<string[]> =>
-  (await logPartsAfter(build, null)).flatMap(({ lines }) => lines.map(({ line }) => line))
+async function linesOf(build: BuildDocument): Promise<string[]> {
+  const found: string[] = []
+  for (let part = await logPartAfter(build, null); part; part = await logPartAfter(build, part))
+    found.push(...part.lines.map(({ line }) => line))
+  return found
+}
 const isThere = async ({ _id }: { _id: string }): Promise<boolean> =>
   (await Build.exists({ _id, tenant_id: tenant.id })) !== null
 
