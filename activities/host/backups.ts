@@ -364,7 +364,11 @@ async function feed({ stream, ended }: RunningScript, dump: AsyncIterable<Buffer
   try {
     for await (const chunk of dump) {
       if (end === null && !stream.write(chunk))
-        await Promise.race([once(stream, 'drain', { signal }).catch(() => said), said])
+        // A cancelled step waits for nothing: the script would wait for the rest of the dump.
+        await Promise.race([
+          once(stream, 'drain', { signal }).catch(() => (signal.aborted ? undefined : said)),
+          said,
+        ])
       signal.throwIfAborted()
       needSuccess(end)
     }
