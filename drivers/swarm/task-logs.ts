@@ -17,7 +17,11 @@ export const makeTaskLogs =
       const filters = { label: [`${serviceLabel}=${serviceId}`] }
       const containers = await docker.listContainers({ all: true, filters })
       if (containers.length === 0) throw new InstanceNotFound(serviceId)
-      const oldestFirst = containers.toSorted((a, b) => a.Created - b.Created).map(({ Id }) => Id)
+      // The engine lists the newest first, and `Created` has seconds.
+      const oldestFirst = containers
+        .toReversed()
+        .toSorted((a, b) => a.Created - b.Created)
+        .map(({ Id }) => Id)
       return options.follow
         ? readLogs(docker, oldestFirst.at(-1) ?? '', options, { restarts: false })
         : linesOf(docker, oldestFirst, options, mostBytes)
