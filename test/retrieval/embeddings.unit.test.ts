@@ -44,6 +44,8 @@ beforeEach(async () => {
       answer(body, response, request)
     })()
   }).listen(0, '127.0.0.1')
+  // On a busy machine a pause of seconds would let it close a connection on which a request is sent.
+  server.keepAliveTimeout = 0
   await once(server, 'listening')
   embeddings = openEmbeddings(`http://127.0.0.1:${portOf()}/`, { issue })
 })
