@@ -2,12 +2,18 @@ import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { afterAll, expect, test } from '@jest/globals'
+import { afterAll, afterEach, beforeEach, expect, jest, test } from '@jest/globals'
 import Counts from '../support/counts.ts'
 import { recorded } from '../support/times.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'keelson-summary-'))
 afterAll(() => rmSync(folder, { recursive: true }))
+// The reporter ends a process that does not end by itself: here that would be the one that runs all other tests.
+beforeEach(() => void jest.useFakeTimers())
+afterEach(() => {
+  jest.clearAllTimers()
+  jest.useRealTimers()
+})
 
 const fileOf = (name: string): string => resolve(import.meta.dirname, '..', name)
 const passed = { fullName: 'passes', status: 'passed', failureMessages: [] as string[] }
