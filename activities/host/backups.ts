@@ -361,14 +361,12 @@ async function feed({ stream, ended }: RunningScript, dump: AsyncIterable<Buffer
   }
   const said = read()
   said.catch(() => {}) // awaited below
+  // A cancelled step waits for nothing: the script would wait for the rest of the dump.
+  const broken = () => (signal.aborted ? undefined : said)
   try {
     for await (const chunk of dump) {
       if (end === null && !stream.write(chunk))
-        // A cancelled step waits for nothing: the script would wait for the rest of the dump.
-        await Promise.race([
-          once(stream, 'drain', { signal }).catch(() => (signal.aborted ? undefined : said)),
-          said,
-        ])
+        await Promise.race([once(stream, 'drain', { signal }).catch(broken), said])
       signal.throwIfAborted()
       needSuccess(end)
     }

@@ -5,6 +5,7 @@ import { v4 as newMark } from 'uuid'
 import { BuildFailed, EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { ReadFolder } from '../image-builds.ts'
 import type { AppFolders, PipeMachine } from '../swarms.ts'
+import { outputOf } from './output.ts'
 
 // Each version of a folder is whole before it gets its place, and /opt/apps/NAME is a link to the newest: a killed call
 // leaves a part, which the next one removes.
@@ -117,9 +118,8 @@ echo "${done}"
 export const makeReadFolder =
   (pipe: PipeMachine): ReadFolder =>
   async (machineId, folder, names) => {
-    const stream = await pipe(machineId, ['sh', '-c', `exec 2>/dev/null\n${read}`, 'sh', folder, ...names])
-    stream.end()
-    const lines = (await text(stream)).split('\n')
+    const command = ['sh', '-c', `exec 2>/dev/null\n${read}`, 'sh', folder, ...names]
+    const lines = (await outputOf(pipe, machineId, command)).split('\n')
     if (lines.includes(missing))
       throw new BuildFailed(
         'The artifact’s files are no longer on the worker: push it again',

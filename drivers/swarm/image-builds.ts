@@ -1,11 +1,11 @@
 import type { Readable } from 'node:stream'
-import { text } from 'node:stream/consumers'
 import { asking } from '../docker/errors.ts'
 import { BuildFailed, EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { BuildOrder, ImageBuilds } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
 import { buildScript, endScript, holdTurn, prune, says, scratch } from './build-script.ts'
 import { builtLabel } from './engine-images.ts'
+import { outputOf } from './output.ts'
 
 const timedOut = 124
 const longestLine = 64 * 1024
@@ -63,15 +63,11 @@ export function makeImageBuilds(pipe: PipeMachine): ImageBuilds {
     },
 
     end: async (machineId, id) => {
-      const stream = await sh(machineId, endScript, [id])
-      stream.end()
-      await text(stream)
+      await outputOf(pipe, machineId, ['sh', '-c', endScript, 'sh', id])
     },
 
     prune: async (machineId, cacheBytes) => {
-      const stream = await sh(machineId, prune, [String(cacheBytes)])
-      stream.end()
-      await text(stream)
+      await outputOf(pipe, machineId, ['sh', '-c', prune, 'sh', String(cacheBytes)])
     },
   }
 }

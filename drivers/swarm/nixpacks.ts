@@ -1,9 +1,9 @@
-import { text } from 'node:stream/consumers'
 import { asking } from '../docker/errors.ts'
 import { BuildFailed, EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { Nixpacks } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
 import { needDisk } from './app-folders.ts'
+import { outputOf } from './output.ts'
 
 // Nixpacks reads a tenant's files, so it runs where those run: in a container of the machine's engine, without a network.
 // Its Dockerfile needs further files of its own beside those of the artifact. The artifact stays as it is: the build gets
@@ -45,9 +45,8 @@ export function makeNixpacks(pipe: PipeMachine): Nixpacks {
     plan: (machineId, { id, folder, image, base_image }, signal) =>
       asking(async () => {
         const wanted = JSON.stringify(base_image === null ? {} : { buildImage: base_image })
-        const stream = await pipe(machineId, ['sh', '-c', plan, 'sh', id, folder, image, wanted])
-        stream.end()
-        const output = (await text(stream)).split(/\r?\n/)
+        const command = ['sh', '-c', plan, 'sh', id, folder, image, wanted]
+        const output = (await outputOf(pipe, machineId, command)).split(/\r?\n/)
         signal?.throwIfAborted()
         const after = (mark: string) => output.find((line) => line.startsWith(mark))?.slice(mark.length)
         const said = output.filter((line) => line.trim() && !line.startsWith('keelson: '))
@@ -65,9 +64,7 @@ export function makeNixpacks(pipe: PipeMachine): Nixpacks {
       }, signal),
 
     remove: async (machineId, id) => {
-      const stream = await pipe(machineId, ['sh', '-c', remove, 'sh', id])
-      stream.end()
-      await text(stream)
+      await outputOf(pipe, machineId, ['sh', '-c', remove, 'sh', id])
     },
   }
 }

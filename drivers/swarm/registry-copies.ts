@@ -1,12 +1,13 @@
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { buffer, text } from 'node:stream/consumers'
+import { buffer } from 'node:stream/consumers'
 import { z } from 'zod'
 import { asking } from '../docker/errors.ts'
 import { EngineUnavailable, MachineDiskFull } from '../errors.ts'
 import type { CopyImages, RegistrySpec, TaggedImage } from '../image-builds.ts'
 import type { PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
+import { outputOf } from './output.ts'
 import { awaitCollection, dropUpload, uploadPath } from './registry.ts'
 import {
   manifestTypes,
@@ -39,16 +40,10 @@ class Missing extends Error {
 }
 
 export function makeRegistryCopies({ pipe, connectFrom }: Parts): CopyImages {
-  const run = async (machineId: string, command: string[]): Promise<void> => {
-    const stream = await pipe(machineId, command)
-    stream.end()
-    await text(stream)
-  }
-
   return (machineId, { from, to }, { images, names }, signal) =>
     asking(async () => {
       // One that an interrupted process has begun would remove layers whose image is not there yet.
-      await run(machineId, awaitCollection)
+      await outputOf(pipe, machineId, awaitCollection)
       const [source, target] = [from, to].map((spec) => {
         const connect = () => connectFrom(machineId, spec.ip_address, spec.port)
         return openRegistry(connect, spec, signal)
@@ -56,7 +51,7 @@ export function makeRegistryCopies({ pipe, connectFrom }: Parts): CopyImages {
       // What was stored of a layer would keep the disk full.
       const dropFrom = async (path: string): Promise<void> => {
         const [, image, upload] = uploadPath.exec(path) ?? []
-        if (image && upload) await run(machineId, ['sh', '-c', dropUpload, 'sh', image, upload])
+        if (image && upload) await outputOf(pipe, machineId, ['sh', '-c', dropUpload, 'sh', image, upload])
       }
       const copied: string[] = []
       try {

@@ -22,12 +22,13 @@ export async function digestOf(ask: AskRegistry, { image, tag }: TaggedImage): P
  */
 export async function removeAbandoned(
   ask: AskRegistry,
-  kept: { tags: Set<string>; digests: Set<string | undefined> },
+  tags: TaggedImage[],
+  { known, digests }: { known: ReadonlySet<string>; digests: ReadonlySet<string | undefined> },
 ): Promise<void> {
-  for await (const { image, tag } of allTags(ask)) {
-    if (kept.tags.has(tag) || isYoung(tag)) continue
+  for (const { image, tag } of tags) {
+    if (known.has(tag) || isYoung(tag)) continue
     const digest = await digestOf(ask, { image, tag })
-    if (digest && !kept.digests.has(digest)) await ask('DELETE', `/v2/${image}/manifests/${digest}`)
+    if (digest && !digests.has(digest)) await ask('DELETE', `/v2/${image}/manifests/${digest}`)
   }
 }
 
@@ -37,21 +38,23 @@ export async function removeAbandoned(
  */
 export async function youngDigests(
   ask: AskRegistry,
+  tags: TaggedImage[],
   known: ReadonlySet<string>,
 ): Promise<(string | undefined)[]> {
   const digests: (string | undefined)[] = []
-  for await (const one of allTags(ask))
-    if (isYoung(one.tag) && !known.has(one.tag)) digests.push(await digestOf(ask, one))
+  for (const one of tags) if (isYoung(one.tag) && !known.has(one.tag)) digests.push(await digestOf(ask, one))
   return digests
 }
 
-async function* allTags(ask: AskRegistry): AsyncGenerator<TaggedImage> {
+export async function allTags(ask: AskRegistry): Promise<TaggedImage[]> {
+  const all: TaggedImage[] = []
   const { repositories } = Catalog.parse(JSON.parse((await ask('GET', '/v2/_catalog?n=1000')).body))
   for (const image of repositories ?? []) {
     const { status, body } = await ask('GET', `/v2/${image}/tags/list`)
     const tags = status === 200 ? (Tags.parse(JSON.parse(body)).tags ?? []) : []
-    for (const tag of tags) yield { image, tag }
+    all.push(...tags.map((tag) => ({ image, tag })))
   }
+  return all
 }
 
 const isYoung = (tag: string): boolean => madeAt(tag) >= Date.now() - anHourMs

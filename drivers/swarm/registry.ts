@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
-import { buffer, text } from 'node:stream/consumers'
+import { buffer } from 'node:stream/consumers'
 import type { Duplex, Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import bcrypt from 'bcrypt'
@@ -16,9 +16,10 @@ import type { DialMachine, PipeMachine } from '../swarms.ts'
 import { StreamAgent } from '../system/stream-agent.ts'
 import { engineOf } from './dial.ts'
 import { forgetBuilt, unlessUsed } from './engine-images.ts'
+import { outputOf } from './output.ts'
 import { makePushGate } from './push-gate.ts'
 import { manifestTypes, readAnswer, sendTo } from './registry-requests.ts'
-import { type AskRegistry, digestOf, removeAbandoned, youngDigests } from './registry-tags.ts'
+import { allTags, type AskRegistry, digestOf, removeAbandoned, youngDigests } from './registry-tags.ts'
 
 const name = 'keelson-registry'
 const specLabel = 'keelson.spec'
@@ -109,22 +110,16 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
   /** Gives back the disk that a push has taken. */
   async function dropPush(machineId: string, image: Docker.Image): Promise<void> {
     await image.remove().catch(unlessUsed)
-    await gate.collect(machineId, () => shell(machineId, dropUploads))
+    await gate.collect(machineId, async () => void (await shell(machineId, dropUploads)))
   }
 
-  const shell = (machineId: string, script: string, args: string[] = []): Promise<void> =>
-    run(machineId, ['sh', '-c', script, 'sh', ...args])
-
-  async function run(machineId: string, command: string[]): Promise<void> {
-    const stream = await pipe(machineId, command)
-    stream.end()
-    await text(stream)
-  }
+  const shell = (machineId: string, script: string, args: string[] = []): Promise<string> =>
+    outputOf(pipe, machineId, ['sh', '-c', script, 'sh', ...args])
 
   /** One that an interrupted process has begun would remove layers whose image is not there yet. */
-  const earlierCollection = new Map<string, Promise<void>>()
-  function earlierEnds(machineId: string): Promise<void> {
-    const ends = earlierCollection.get(machineId) ?? run(machineId, awaitCollection)
+  const earlierCollection = new Map<string, Promise<string>>()
+  function earlierEnds(machineId: string): Promise<string> {
+    const ends = earlierCollection.get(machineId) ?? outputOf(pipe, machineId, awaitCollection)
     earlierCollection.set(machineId, ends)
     ends.catch(() => earlierCollection.delete(machineId))
     return ends
@@ -185,12 +180,13 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
           const docker = at(machineId)
           const own = `${spec.ip_address}:${spec.port}/`
           const asks: AskRegistry = (method, path) => ask(machineId, spec, method, path)
+          const tags = await allTags(asks)
           const keptTags = new Set([...kept.tags, ...kept.images.map(({ tag }) => tag)])
           const known = new Set([...keptTags, ...images.map(({ tag }) => tag)])
           const keptDigests = new Set([
             ...kept.digests,
             ...(await Promise.all(kept.images.map((one) => digestOf(asks, one)))),
-            ...(await youngDigests(asks, known)),
+            ...(await youngDigests(asks, tags, known)),
           ])
           for (const { image, tag } of images) {
             const digest = await digestOf(asks, { image, tag })
@@ -198,7 +194,7 @@ export function makeMachineRegistries({ dial, pipe, copy, connectFrom }: Parts):
             // One that an earlier version of the platform built has no label.
             await docker.getImage(`${own}${image}:${tag}`).remove().catch(unlessUsed)
           }
-          await removeAbandoned(asks, { tags: keptTags, digests: keptDigests })
+          await removeAbandoned(asks, tags, { known, digests: keptDigests })
           await forgetBuilt(docker, own, keptTags)
           await shell(machineId, `${dropUploads}\n${collect}`)
         }),

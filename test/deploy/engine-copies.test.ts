@@ -22,6 +22,7 @@ const here = (hasEngines ? (Object.keys(copiedData) as (keyof typeof copiedData)
 
 afterAll(removeTestContainers)
 
+// `describe.each` of no engines is a failure.
 const describeCopies = here.length ? describe.each(here) : describe.skip.each(here)
 
 describeCopies('a copy of %s', (type) => {

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals'
-import { type AskRegistry, youngDigests } from '../../../drivers/swarm/registry-tags.ts'
+import { allTags, type AskRegistry, youngDigests } from '../../../drivers/swarm/registry-tags.ts'
 import { newId } from '../../../lib/ids.ts'
 
 /** A registry with these tags, and the digest of each. */
@@ -20,6 +20,7 @@ test('a push that ended after the list of what leaves keeps its digest, and none
   const anHourAgo = (Date.now() - 3_600_001).toString(16).padStart(12, '0')
   const old = `${anHourAgo.slice(0, 8)}-${anHourAgo.slice(8)}${newId().slice(13)}`
   const registry = registryWith({ [leaving]: 'sha256:same', [pushed]: 'sha256:same', [old]: 'sha256:old' })
-  expect(await youngDigests(registry, new Set([leaving]))).toEqual(['sha256:same'])
-  expect(await youngDigests(registry, new Set([leaving, pushed]))).toEqual([])
+  const tags = await allTags(registry)
+  expect(await youngDigests(registry, tags, new Set([leaving]))).toEqual(['sha256:same'])
+  expect(await youngDigests(registry, tags, new Set([leaving, pushed]))).toEqual([])
 })
